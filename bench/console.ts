@@ -202,13 +202,17 @@ async function benchTerminal(page: ConsolePage, id: string, rounds: number): Pro
   );
 }
 
-/** The console in Chromium: first load, a long list, and a terminal beside bare xterm.js. */
+/** `npm run bench -- console [--rounds N] [--only load,list,terminal]`: see docs/benchmarks.md. */
 export async function benchConsole(args: readonly string[]): Promise<void> {
   const { values } = parseArgs({
     args: [...args],
-    options: { rounds: { type: 'string', default: '5' } },
+    options: {
+      rounds: { type: 'string', default: '5' },
+      only: { type: 'string', default: 'load,list,terminal' },
+    },
   });
   const rounds = Number(values.rounds);
+  const only = new Set(values.only.split(','));
   const directory = await mkdtemp(join(tmpdir(), 'berth-bench-console-'));
   const [control = 0, agent = 0] = await freePorts(2);
   const origin = `http://127.0.0.1:${control}`;
@@ -224,9 +228,9 @@ export async function benchConsole(args: readonly string[]): Promise<void> {
     await using page = await ConsolePage.open(directory, origin);
     await page.page.send('Emulation.setDeviceMetricsOverride', SIZE);
     await page.signInAs(api);
-    await benchLoad(page, rounds);
-    await benchScroll(page, rounds);
-    await benchTerminal(page, id, rounds);
+    if (only.has('load')) await benchLoad(page, rounds);
+    if (only.has('list')) await benchScroll(page, rounds);
+    if (only.has('terminal')) await benchTerminal(page, id, rounds);
   } finally {
     await stack.stop();
     await rm(directory, { recursive: true });

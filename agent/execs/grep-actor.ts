@@ -26,11 +26,13 @@ export interface GrepSpec {
   readonly maxResults: number;
   /** Milliseconds since the epoch. */
   readonly deadlineAt: number;
+  /** Given matches as they are found, as JSON arrays. They are not in the report again. */
+  readonly onMatches?: (matches: Buffer) => void;
 }
 
 export interface GrepReport {
   readonly outcome: GrepOutcome;
-  /** A JSON array. */
+  /** A JSON array of those that `onMatches` was not given. */
   readonly matches: Buffer;
 }
 
@@ -60,13 +62,14 @@ export class GrepActor {
 
   /** @throws AppError `bad_request` when the pattern has what `grep -E` has no meaning for */
   constructor(deps: GrepActorDeps, spec: GrepSpec, disks: ReadonlyMap<string, DiskActor>) {
-    const { id, requestId, accountId, diskId, directory, maxResults, deadlineAt } = spec;
+    const { id, requestId, accountId, diskId, directory, maxResults, deadlineAt, onMatches } = spec;
     this.#deps = deps;
     this.#spec = spec;
     this.#pattern = readPattern(spec.pattern);
     this.#output = new SearchOutput({
       prefix: directory === '' ? '' : `${directory}/`,
       maxResults,
+      onMatches,
       onClosed: () => this.command.end(new AppError('cancelled', 'enough matches were found')),
     });
     const mount = { diskId, path: '', subdirectory: directory, readOnly: true };
@@ -106,7 +109,7 @@ export class GrepActor {
       grepMs: Math.round(statistics.grepUs / 1000),
       ...(problem === undefined ? {} : { message: problem }),
     };
-    return { outcome, matches: this.#output.matches() };
+    return { outcome, matches: this.#output.takeMatches() };
   }
 
   #commandLine(): string {

@@ -42,6 +42,8 @@ export interface SearchOutputOptions {
   /** Prepended to each file's path: the searched directory with a trailing slash, or nothing. */
   readonly prefix: string;
   readonly maxResults: number;
+  /** Takes matches as JSON arrays while the search runs; absent: they are kept until they are taken. */
+  readonly onMatches?: ((matches: Buffer) => void) | undefined;
   /** Called when no more output is read: enough was found, or the output is malformed. */
   readonly onClosed: () => void;
 }
@@ -55,7 +57,9 @@ export class SearchOutput implements OutputSink {
   readonly #options: SearchOutputOptions;
   #unread: Buffer = Buffer.alloc(0);
   /** Each match as JSON, the form in which it is sent, so that its size is known. */
-  readonly #matches: Buffer[] = [];
+  #matches: Buffer[] = [];
+  /** Of all matches, also those that were taken. */
+  #matchCount = 0;
   #matchBytes = 0;
   #statistics: SearchStatistics = { filesScanned: 0, listingUs: 0, grepUs: 0, computeUs: 0 };
   #problem: string | undefined;
@@ -85,9 +89,10 @@ export class SearchOutput implements OutputSink {
     return this.#isRefused;
   }
 
-  /** The matches as one JSON array. */
-  matches(): Buffer {
+  /** The matches that were not taken before, as one JSON array. */
+  takeMatches(): Buffer {
     const parts = this.#matches.flatMap((match, index) => [index === 0 ? '[' : ',', match]);
+    this.#matches = [];
     const texts = parts.length === 0 ? ['[', ']'] : [...parts, ']'];
     return Buffer.concat(
       texts.map((part) => (typeof part === 'string' ? Buffer.from(part) : part)),
@@ -111,6 +116,7 @@ export class SearchOutput implements OutputSink {
       if (!(error instanceof BadFrame)) throw error;
       this.#close('incomplete', `the search program failed: ${error.message}`);
     }
+    if (this.#matches.length > 0) this.#options.onMatches?.(this.takeMatches());
   }
 
   #close(reason: StoppedReason, problem?: string): void {
@@ -158,7 +164,7 @@ export class SearchOutput implements OutputSink {
       throw new BadFrame('match is not valid');
     }
     if (payload.length - pathEnd > LIMITS.grepTextBytesMax) throw new BadFrame('text is too long');
-    if (this.#matches.length === this.#options.maxResults) throw new BadFrame('too many matches');
+    if (this.#matchCount === this.#options.maxResults) throw new BadFrame('too many matches');
     const match = {
       file: this.#options.prefix + payload.toString('utf8', MATCH_HEADER_BYTES, pathEnd),
       line,
@@ -172,6 +178,7 @@ export class SearchOutput implements OutputSink {
     const bytes = this.#matchBytes + match.length + 1;
     if (bytes > LIMITS.grepMatchesBytesMax) return this.#close('max_results');
     this.#matches.push(match);
+    this.#matchCount += 1;
     this.#matchBytes = bytes;
   }
 

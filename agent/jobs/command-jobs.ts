@@ -15,8 +15,9 @@ export const commandJobs = (
     return { result: outcome, body: output };
   },
   // A search writes nothing, so it also runs while the host's storage is almost full.
-  'grep.run': async ({ id, requestId, deadlineAt, payload }, reportBegun) => {
-    const spec = { id, requestId, deadlineAt, ...payload };
+  'grep.run': async ({ id, requestId, deadlineAt, payload }, reportBegun, sendPart) => {
+    const { inParts = false, ...search } = payload;
+    const spec = { id, requestId, deadlineAt, ...search, ...(inParts && { onMatches: sendPart }) };
     const { outcome, matches } = await execs.runGrep(spec, reportBegun);
     return { result: outcome, body: [matches] };
   },

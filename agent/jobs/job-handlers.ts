@@ -13,9 +13,16 @@ export interface JobAnswer<K extends JobKind = JobKind> {
  */
 export type ReportBegun = () => void;
 
+/** Sends a part of the result ahead, for a job whose payload asks for parts. */
+export type SendPart = (part: Buffer) => void;
+
 /** The handlers, by kind of job. An AppError that a handler throws is the job's answer. */
 export type JobHandlers<K extends JobKind> = {
-  readonly [P in K]: (job: JobEnvelope<P>, reportBegun: ReportBegun) => Promise<JobAnswer<P>>;
+  readonly [P in K]: (
+    job: JobEnvelope<P>,
+    reportBegun: ReportBegun,
+    sendPart: SendPart,
+  ) => Promise<JobAnswer<P>>;
 };
 
 export const answer = <R>(
@@ -28,6 +35,7 @@ export function handleJob<K extends JobKind>(
   handlers: JobHandlers<JobKind>,
   job: JobEnvelope<K>,
   reportBegun: ReportBegun,
+  sendPart: SendPart,
 ): Promise<JobAnswer<K>> {
-  return handlers[job.kind](job, reportBegun);
+  return handlers[job.kind](job, reportBegun, sendPart);
 }

@@ -8,6 +8,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import type { JobSeal } from '../../shared/jobs/job-seal.ts';
 import { type JobEnvelope, type JobKind, jobKind, type JobSender } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import type { AgentFrame } from '../../shared/links/stream-protocol.ts';
 import { continueInSpan, noteSpan, type OpenSpan } from '../../shared/spans.ts';
 import type { Logger } from '../../shared/log.ts';
 import { toAppError } from '../system/to-app-error.ts';
@@ -245,10 +246,14 @@ export class JobWorker {
     const reportBegun = (): void => {
       this.#deps.links.send(job.replyTo, { type: 'accepted', jobId: job.id });
     };
+    const sendPart = (part: Buffer): void => {
+      const frame: AgentFrame = { type: 'part', jobId: job.id, body: [part.length] };
+      this.#deps.links.send(job.replyTo, frame, [part]);
+    };
     try {
       // A command reports by itself, when its own turn has come.
       if (jobKind(job.kind).queue !== 'exec') reportBegun();
-      return await handleJob(this.#deps.handlers, job, reportBegun);
+      return await handleJob(this.#deps.handlers, job, reportBegun, sendPart);
     } finally {
       turn?.release();
     }

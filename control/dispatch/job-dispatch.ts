@@ -19,6 +19,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { currentTraceparent, inSpan } from '../../shared/spans.ts';
 import type { AgentHub } from './agent-hub.ts';
+import type { OnPart } from './job-waiters.ts';
 
 export interface JobCall<K extends JobKind> {
   readonly kind: K;
@@ -29,6 +30,8 @@ export interface JobCall<K extends JobKind> {
   readonly deadlineAt: number;
   /** Aborted when the caller hangs up; the job is then cancelled. */
   readonly signal?: AbortSignal;
+  /** For a job whose payload asks for parts; what it is given is not in the reply again. */
+  readonly onPart?: OnPart;
 }
 
 export interface JobReply<K extends JobKind> {
@@ -110,7 +113,7 @@ export class JobDispatch {
 
   async #call<K extends JobKind>(id: string, call: JobCall<K>): Promise<JobReply<K>> {
     const queued = this.#plan(call, id);
-    const settlement = this.#hub.waiters.waitFor(id, call.hostId);
+    const settlement = this.#hub.waiters.waitFor(id, call.hostId, call.onPart);
     const overdue = setTimeout(
       () =>
         this.#hub.waiters.giveUp(id, new AppError('timeout', 'the host did not answer in time')),

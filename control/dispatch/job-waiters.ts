@@ -12,9 +12,13 @@ export type Settlement =
   | { readonly kind: 'error'; readonly error: AppError }
   | { readonly kind: 'lost'; readonly accepted: boolean };
 
+/** Given the parts of a result that are sent ahead of its end. */
+export type OnPart = (part: Buffer) => void;
+
 interface Waiter {
   readonly hostId: string;
   readonly settle: (settlement: Settlement) => void;
+  readonly onPart: OnPart | undefined;
   accepted: boolean;
 }
 
@@ -28,12 +32,13 @@ export class JobWaiters {
   readonly #byHost = new Map<string, Set<Waiter>>();
 
   /** Waits for a job's answer; call it before the job is queued. */
-  async waitFor(jobId: string, hostId: string): Promise<Settlement> {
+  async waitFor(jobId: string, hostId: string, onPart?: OnPart): Promise<Settlement> {
     const { promise, resolve } = Promise.withResolvers<Settlement>();
     const ofHost = this.#byHost.get(hostId) ?? new Set();
     this.#byHost.set(hostId, ofHost);
     const waiter: Waiter = {
       hostId,
+      onPart,
       accepted: false,
       settle: (settlement) => {
         this.#waiters.delete(jobId);
@@ -86,6 +91,10 @@ function settleWith(waiter: Waiter, frame: JobFrame, body: readonly Buffer[]): v
   switch (frame.type) {
     case 'accepted': {
       waiter.accepted = true;
+      break;
+    }
+    case 'part': {
+      for (const part of body) waiter.onPart?.(part);
       break;
     }
     case 'result': {

@@ -4,6 +4,7 @@ import type { JobKind, JobPayload } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Deps } from './deps.ts';
 import type { JobReply } from '../dispatch/job-dispatch.ts';
+import type { OnPart } from '../dispatch/job-waiters.ts';
 import { rankHosts } from '../dispatch/placement.ts';
 import { findDisk } from './find-disk.ts';
 
@@ -25,7 +26,7 @@ export interface RequestContext {
 export async function callHandler<K extends JobKind>(
   deps: Deps,
   disks: readonly DiskEntry[],
-  job: { kind: K; payload: JobPayload<K>; deadlineAt?: number },
+  job: { kind: K; payload: JobPayload<K>; deadlineAt?: number; onPart?: OnPart },
   context: RequestContext,
   find: typeof findDisk = findDisk,
 ): Promise<JobReply<K>> {

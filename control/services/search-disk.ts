@@ -3,7 +3,12 @@ import { AppError } from '../../shared/errors.ts';
 import type { GrepOutcome } from '../../shared/jobs/command-kinds.ts';
 import type { JobPayload } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import { GrepMatch, type GrepResult, type RunGrep } from '../../shared/schemas/grep.ts';
+import {
+  GrepMatch,
+  type GrepMatches,
+  type GrepResult,
+  type RunGrep,
+} from '../../shared/schemas/grep.ts';
 import { compile } from '../../shared/validate.ts';
 import type { Deps } from './deps.ts';
 import type { JobReply } from '../dispatch/job-dispatch.ts';
@@ -21,6 +26,8 @@ export interface SearchRequest {
 }
 
 const checkMatches = compile(Type.Array(GrepMatch));
+const readMatches = (json: Buffer): GrepMatches =>
+  checkMatches(parseJson(json.toString('utf8')), 'matches');
 
 /** The answer to a search whose deadline passed before it began. */
 const NOT_BEGUN: GrepOutcome = {
@@ -46,7 +53,12 @@ function relativeDirectory(directory: string): string {
   return relative;
 }
 
-function payloadOf({ accountId, diskId, input }: SearchRequest): JobPayload<'grep.run'> {
+type OnMatches = (matches: GrepMatches) => void;
+
+function payloadOf(
+  { accountId, diskId, input }: SearchRequest,
+  inParts: boolean,
+): JobPayload<'grep.run'> {
   const {
     recursive = false,
     concurrency = LIMITS.grepConcurrencyDefault,
@@ -61,31 +73,38 @@ function payloadOf({ accountId, diskId, input }: SearchRequest): JobPayload<'gre
     recursive,
     concurrency: Math.min(concurrency, LIMITS.grepConcurrencyMax),
     maxResults: Math.min(maxResults, LIMITS.grepResultsMax),
+    ...(inParts ? { inParts } : {}),
   };
 }
 
 /**
  * Searches a directory of a disk (docs/api.md, Grep). A deadline that passes anywhere on
  * the way is an answer too.
+ * @param onMatches given matches while the search runs; the result has only the others
  * @throws AppError `not_found`, `bad_request`, `no_capacity`, `unavailable`
  */
 export async function searchDisk(
   deps: Deps,
   request: SearchRequest,
   context: RequestContext,
+  onMatches?: OnMatches,
 ): Promise<GrepResult> {
   const { arrivedAt, input } = request;
-  const payload = payloadOf(request);
+  const payload = payloadOf(request, onMatches !== undefined);
   const { maxDurationSeconds = LIMITS.grepSecondsMax } = input;
   const durationMs = Math.min(maxDurationSeconds * 1000, LIMITS.grepDurationMsMax);
   const deadlineAt = Math.floor(Date.now() - (performance.now() - arrivedAt) + durationMs);
   const disk = await findDisk(deps, request.accountId, request.diskId);
-  const job = { kind: 'grep.run' as const, payload, deadlineAt };
+  const onPart = onMatches && ((part: Buffer) => onMatches(readMatches(part)));
+  const job = {
+    ...{ kind: 'grep.run' as const, payload, deadlineAt },
+    ...(onPart === undefined ? {} : { onPart }),
+  };
   const { result, body } = await callHandler(deps, [disk], job, context).catch(tooLate);
   const [matches = Buffer.from('[]')] = body;
   return {
     ...result,
-    matches: checkMatches(parseJson(matches.toString('utf8')), 'matches'),
+    matches: readMatches(matches),
     durationMs: Math.round(performance.now() - arrivedAt),
   };
 }

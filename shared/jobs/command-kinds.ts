@@ -46,6 +46,8 @@ export const commandKinds = {
       recursive: Type.Boolean(),
       concurrency: Type.Integer({ minimum: 1, maximum: LIMITS.grepConcurrencyMax }),
       maxResults: Type.Integer({ minimum: 1, maximum: LIMITS.grepResultsMax }),
+      /** Whether matches may be sent as parts when they are found. An agent may send none all the same. */
+      inParts: Type.Optional(Type.Boolean()),
     }),
   },
 } as const satisfies Record<string, JobKindRow>;
@@ -59,7 +61,7 @@ export interface ExecOutcome {
   readonly endMs: number;
 }
 
-/** How a search ended; its matches travel beside as one JSON array. */
+/** How a search ended; the matches that were not sent as parts travel beside, as one JSON array. */
 export type GrepOutcome = Omit<GrepResult, 'matches' | 'durationMs'>;
 
 export interface CommandResults {

@@ -87,6 +87,8 @@ export const AgentFrame = taggedUnion('type', [
     result: Type.Object({}),
     body: bodyLengths,
   }),
+  // A part of the result, ahead of its end. Only of a job whose payload asks for parts.
+  Type.Object({ type: Type.Literal('part'), jobId: JobId, body: bodyLengths }),
   Type.Object({
     type: Type.Literal('error'),
     jobId: JobId,
@@ -146,7 +148,7 @@ const withKnownCode = (frame: AgentFrame): AgentFrame =>
 export function decodeAgentFrame(message: Buffer): { frame: AgentFrame; body: Buffer[] } {
   const { header, rest } = split(message);
   const frame = withKnownCode(checkAgentFrame(header, 'frame'));
-  const lengths = frame.type === 'result' ? frame.body : [];
+  const lengths = 'body' in frame ? frame.body : [];
   const body: Buffer[] = [];
   let offset = 0;
   for (const length of lengths) {

@@ -72,6 +72,8 @@ export const GrepMatch = Type.Object(
   { title: 'GrepMatch' },
 );
 
+export type GrepMatches = Type.Static<typeof GrepMatch>[];
+
 const StoppedReason = Type.Enum(
   ['completed', 'incomplete', 'max_results', 'deadline', 'list_failed'],
   { description: 'Whether everything was searched, and if not, why.' },

@@ -132,6 +132,11 @@ const calls: Readonly<Record<string, Call>> = {
     path: '/api/disks/DISK/grep',
     body: { directory: '', pattern: 'x' },
   },
+  streamGrep: {
+    method: 'POST',
+    path: '/api/disks/DISK/grep/stream',
+    body: { directory: '', pattern: 'x' },
+  },
   listActivity: { method: 'GET', path: '/api/activity' },
   listWebhooks: { method: 'GET', path: '/api/webhooks' },
   createWebhook: {
@@ -470,6 +475,7 @@ const causes: Readonly<Record<string, Cause>> = {
   'execOnDisks 409': delegationConflict,
   'execOnDisks 504': timeout,
   'grepDisk 400': withBody({ directory: '..', pattern: 'x' }),
+  'streamGrep 400': withBody({ directory: '..', pattern: 'x' }),
   'listActivity 400': withQuery('level=loud'),
   'createWebhook 400': withBody({ url: 'https://10.0.0.1/' }),
   'getUsage 400': withQuery('month=2026-13'),

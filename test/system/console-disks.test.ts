@@ -266,6 +266,21 @@ test.serial('a search leads to the line of the file', async (t) => {
   t.pass();
 });
 
+test.serial('matches of a search are there while it goes on', async (t) => {
+  const { page, api } = t.context;
+  const disk = await createDisk(api, { name: 'endless' });
+  // The sparse file takes longer to read than a search may last.
+  await exec(api, disk.id, 'for i in {1..200}; do echo found > $i; done; truncate -s 8T endless');
+  await page.goTo(`/disks/${disk.id}/search`);
+  await page.fill('Pattern, as of grep -E', 'found');
+  await page.press('Search', { role: 'button', region: 'Search in files' });
+  await page.reads('[role=status]', /Searching … [1-9]\d* match(?:es)? so far/u);
+  t.regex(await page.read('.matches'), /found/u);
+  await page.goTo('/disks'); // Whoever leaves the page ends the search.
+  await api.call('DELETE', `/api/disks/${disk.id}`);
+  checkNoProblems(t);
+});
+
 test.serial('a command is run, with what it wrote, its time, and those before it', async (t) => {
   const { page, api } = t.context;
   const disk = await createDisk(api, { name: 'run-on' });

@@ -89,7 +89,7 @@ const REFUSED_FOR_STATE: readonly (readonly [operation: RegExp, message: RegExp]
   [/^(?:createDisk|setAllowedOrigins)$/u, /^allowedOrigins: \S*(?:\[|xn--)\S* is not an origin/u],
   [/^removeDiskUser$/u, /^identifier is required|^the disk has no \w+ user with this identifier/u],
   [/^execOnDisks$/u, /^mount path .* lies within|does not exist on the disk/u],
-  [/^grepDisk$/u, /^pattern: /u],
+  [/^(?:grepDisk|streamGrep)$/u, /^pattern: /u],
   [/^(?:create|start)Sandbox$/u, /^mounts\[\d+\]: (?:\S+ overlaps|disk \S+ is mounted twice)/u],
   [/^createSandbox$/u, /^the sandboxes of this snapshot have/u],
   [/^createSandboxPortToken$/u, /^body: ttl must be more than 0 and at most/u],

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { chown, mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
+import { Berth, type GrepMatch } from '../../clients/sdk/src/index.ts';
 import * as fc from '../helpers/fast-check.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { GiB, MiB } from '../../shared/units.ts';
@@ -262,6 +263,46 @@ test.serial(
     await t.throwsAsync(call, { name: 'AbortError' });
   },
 );
+
+test.serial('matches come while the search goes on, and the caller may leave then', async (t) => {
+  const { api, stack } = t.context;
+  const id = await endlessDisk(api);
+  await exec(api, id, 'mkdir many; for i in {1..500}; do echo needle > many/$i; done');
+  const berth = new Berth({ baseUrl: stack.baseUrl, apiKey: api.key });
+  const disk = await berth.disks.get(id);
+  const mark = newMark();
+  const search = { directory: '', pattern: `needle|${mark}`, recursive: true };
+  const leave = new AbortController();
+  const first = Promise.withResolvers<string>();
+  const onMatches = ([match]: GrepMatch[]): void => first.resolve(match?.text ?? '');
+  const call = disk.grep(search, { onMatches, signal: leave.signal });
+  t.is(await Promise.race([first.promise, call]), 'needle');
+  t.not((await processesMarked(mark)).length, 0);
+  leave.abort(new Error('left'));
+  await t.throwsAsync(call, { message: 'left' });
+  await waitFor('its end', async () => (await processesMarked(mark)).length === 0);
+});
+
+test('a search in parts finds what one without finds, and is refused like it', async (t) => {
+  const { api, stack, tree } = t.context;
+  const disk = await new Berth({ baseUrl: stack.baseUrl, apiKey: api.key }).disks.get(tree);
+  const search = { directory: '', pattern: 'needle', recursive: true };
+  const told: GrepMatch[] = [];
+  const onMatches = (matches: GrepMatch[]): void => void told.push(...matches);
+  const result = await disk.grep(search, { onMatches });
+  const { matches, filesScanned } = await grep(api, tree, search);
+  t.deepEqual(sorted(result.matches), sorted(matches));
+  t.deepEqual(told, result.matches);
+  t.like(result, { stoppedReason: 'completed', filesScanned });
+  const few = await disk.grep({ ...search, maxResults: 2 }, { onMatches });
+  t.deepEqual([few.matches.length, few.stoppedReason], [2, 'max_results']);
+  await t.throwsAsync(disk.grep({ ...search, pattern: '(' }, { onMatches }), {
+    code: 'bad_request',
+    message: /Unmatched \(/u,
+  });
+  const none = await disk.grep({ ...search, directory: 'missing' }, { onMatches });
+  t.deepEqual([none.matches, none.stoppedReason], [[], 'list_failed']);
+});
 
 test.serial('a caller who hangs up ends all processes of the search', async (t) => {
   const { api, stack } = t.context;

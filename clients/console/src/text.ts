@@ -157,6 +157,8 @@ export const text = {
 
   search: {
     title: 'Search in files',
+    running: (matches: number) =>
+      matches === 0 ? 'Searching …' : `Searching … ${count(matches, 'match', 'matches')} so far.`,
     pattern: 'Pattern, as of grep -E',
     directory: 'Folder',
     submit: 'Search',

@@ -1,4 +1,6 @@
+import { BerthError, ConnectionError } from './errors.ts';
 import { DiskFiles } from './files/disk-files.ts';
+import { serverEvents } from './files/server-events.ts';
 import type { CallOptions, CreatingCallOptions, Http } from './http.ts';
 import type { operations } from './generated/api.ts';
 import { Pages } from './pages.ts';
@@ -11,6 +13,7 @@ import type {
   DiskInfo,
   DiskUser,
   ExecResult,
+  GrepMatch,
   GrepResult,
   MountCredentials,
   RunGrep,
@@ -23,8 +26,15 @@ export type NewDiskUser = operations['addDiskUser']['requestBody']['content']['a
 /** @internal Commands are held until they end, at most 290 s. */
 export const EXEC_POLICY = { retry: 'keyed', attemptMs: 300_000, timeoutMs: 330_000 } as const;
 const GREP_POLICY = { retry: 'repeatable', attemptMs: 40_000 } as const;
+/** A search ends after 28 s at most. */
+const GREP_SILENCE_MS = 40_000;
 const READ = { retry: 'repeatable' } as const;
 const DELETION = { retry: 'repeatable', isDeletion: true } as const;
+
+/** What {@link Disk.grep} takes. */
+export interface GrepOptions extends CallOptions {
+  readonly onMatches?: ((matches: GrepMatch[]) => void) | undefined;
+}
 
 /** A disk. `await using` deletes it at the end of the scope. */
 export class Disk implements AsyncDisposable {
@@ -73,13 +83,46 @@ export class Disk implements AsyncDisposable {
     return data;
   }
 
-  /** Searches the files of a directory for an extended regular expression. */
-  async grep(search: RunGrep, options: CallOptions = {}): Promise<GrepResult> {
+  /**
+   * Searches the files of a directory for an extended regular expression.
+   * @param options `onMatches`: given matches as they are found. The search is then not repeated when it
+   * fails after the first of them
+   */
+  async grep(search: RunGrep, options: GrepOptions = {}): Promise<GrepResult> {
+    const { onMatches, ...call } = options;
+    if (onMatches !== undefined) return this.#streamGrep(search, onMatches, call);
     const path = { id: this.id };
-    const { data } = await this.#http.call(GREP_POLICY, options, (client, init) =>
+    const { data } = await this.#http.call(GREP_POLICY, call, (client, init) =>
       client.POST('/api/disks/{id}/grep', { ...init, params: { path }, body: search }),
     );
     return data;
+  }
+
+  async #streamGrep(
+    search: RunGrep,
+    onMatches: (matches: GrepMatch[]) => void,
+    options: CallOptions,
+  ): Promise<GrepResult> {
+    const body = JSON.stringify(search);
+    const answer = await this.#http.content(GREP_POLICY, options, {
+      method: 'POST',
+      path: `/api/disks/${this.id}/grep/stream`,
+      headers: { 'content-type': 'application/json' },
+      body: async () => body,
+    });
+    const matches: GrepMatch[] = [];
+    for await (const { type, data } of serverEvents(answer, GREP_SILENCE_MS, options.signal)) {
+      if (type === 'matches') {
+        matches.push(...(data as GrepMatch[]));
+        onMatches(data as GrepMatch[]);
+      } else if (type === 'end') {
+        return { ...(data as Omit<GrepResult, 'matches'>), matches };
+      } else if (type === 'failed') {
+        const { code, error } = data as { code: string; error: string };
+        throw new BerthError(code, error);
+      }
+    }
+    throw new ConnectionError('the search broke off');
   }
 
   /** Makes a link with which anybody can download one file for a limited time. */

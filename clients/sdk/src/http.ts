@@ -57,7 +57,7 @@ export interface Attempt {
 
 /** A request whose body or answer is content, not JSON. */
 export interface ContentRequest {
-  readonly method: 'GET' | 'HEAD' | 'PUT' | 'DELETE';
+  readonly method: 'GET' | 'HEAD' | 'PUT' | 'POST' | 'DELETE';
   /** Path and query, percent-encoded. */
   readonly path: string;
   readonly headers?: Readonly<Record<string, string | undefined>>;

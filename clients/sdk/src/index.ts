@@ -6,7 +6,7 @@
 export { Account, type ListActivityOptions } from './account.ts';
 export { ApiKeys } from './api-keys.ts';
 export { Berth, type BerthOptions } from './berth.ts';
-export { Disk, Disks, type NewDiskUser } from './disk.ts';
+export { Disk, Disks, type GrepOptions, type NewDiskUser } from './disk.ts';
 export {
   ApiError,
   type ApiFailure,

@@ -14,6 +14,7 @@ export type Delegation = Schemas['Delegation'];
 export type ExecResult = Schemas['ExecResult'];
 export type RunMultiExec = Schemas['RunMultiExec'];
 export type RunGrep = Schemas['RunGrep'];
+export type GrepMatch = Schemas['GrepMatch'];
 export type GrepResult = Schemas['GrepResult'];
 export type CreateShareUrl = Schemas['CreateShareUrl'];
 export type ShareUrl = Schemas['ShareUrl'];

@@ -36,7 +36,7 @@ function newOutput(maxResults = 10_000) {
   return { output: new SearchOutput({ prefix: 'dir/', maxResults, onClosed }), state };
 }
 
-const matchesOf = (output: SearchOutput): unknown => JSON.parse(output.matches().toString());
+const matchesOf = (output: SearchOutput): unknown => JSON.parse(output.takeMatches().toString());
 
 test('frames are read in pieces of any size', (t) => {
   const all = Buffer.concat([
@@ -128,7 +128,7 @@ test('what is kept is bounded, as JSON', (t) => {
     written += 1;
   }
   t.is(output.reason, 'max_results');
-  const kept = output.matches();
+  const kept = output.takeMatches();
   t.true(kept.length <= LIMITS.grepMatchesBytesMax + 2);
   t.is((JSON.parse(kept.toString()) as unknown[]).length, written - 1);
 });
@@ -139,5 +139,5 @@ test('the first reason is kept', (t) => {
   output.write(end(0));
   output.end('incomplete', 'later');
   t.deepEqual([output.reason, output.problem], ['deadline', undefined]);
-  t.is(output.matches().toString(), '[]');
+  t.is(output.takeMatches().toString(), '[]');
 });

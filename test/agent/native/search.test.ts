@@ -81,7 +81,7 @@ async function search(
   });
   child.stdout.on('data', (chunk: Buffer) => output.write(chunk));
   const [code] = (await once(child, 'close')) as [number | null];
-  const matches = JSON.parse(output.matches().toString()) as Found[];
+  const matches = JSON.parse(output.takeMatches().toString()) as Found[];
   const { reason, problem, isPatternRefused, statistics } = output;
   return { code, matches, reason, problem, isPatternRefused, ...statistics };
 }

@@ -160,7 +160,7 @@ function searched(input: Buffer, pieceBytes: number) {
   const onClosed = (): void => void (closed += 1);
   const output = new SearchOutput({ prefix: 'dir/', maxResults: 3, onClosed });
   for (const piece of cut(input, pieceBytes)) output.write(piece);
-  const matches: unknown = JSON.parse(output.matches().toString('utf8'));
+  const matches: unknown = JSON.parse(output.takeMatches().toString('utf8'));
   assert(Array.isArray(matches) && matches.length <= 3);
   assert(closed <= 1);
   const { statistics, problem, reason } = output;

@@ -1,4 +1,4 @@
-import type { GrepResult } from '@berth/sdk';
+import type { GrepMatch, GrepResult } from '@berth/sdk';
 import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
 import { UsageFailure } from '../failure.ts';
@@ -47,12 +47,15 @@ const PARTIAL: Readonly<Record<string, string>> = {
 const FOUND_NOTHING = 1;
 const FAILED = 2;
 
-/** @returns the exit code, as grep has it */
-function report(output: Output, { matches, stoppedReason, message }: GrepResult): number {
+function printMatches(output: Output, matches: readonly GrepMatch[]): void {
   for (const { file, line, text } of matches) {
     const place = output.isQuiet ? '' : `${paint('magenta', visible(file))}:${line}:`;
     output.text(output.isQuiet ? `${visible(file)}\n` : `${place}${visible(text)}\n`);
   }
+}
+
+/** @returns the exit code, as grep has it */
+function report(output: Output, { matches, stoppedReason, message }: GrepResult): number {
   const why = PARTIAL[stoppedReason];
   if (why !== undefined) output.note(message === undefined ? why : `${why}: ${message}`);
   if (stoppedReason === 'list_failed') return FAILED;
@@ -74,7 +77,9 @@ export const grepCommand = () =>
       const { output, berth } = await opened(options);
       const disk = await findDisk(berth, name);
       const search = { directory, pattern, recursive, ...given({ maxResults: max }) };
-      const result = await output.during('searching', () => disk.grep(search));
-      if (output.isJson) output.json(result);
-      else process.exitCode = report(output, result);
+      if (output.isJson) {
+        return output.json(await output.during('searching', () => disk.grep(search)));
+      }
+      const onMatches = (matches: GrepMatch[]): void => printMatches(output, matches);
+      process.exitCode = report(output, await disk.grep(search, { onMatches }));
     });

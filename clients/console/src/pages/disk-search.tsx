@@ -1,4 +1,4 @@
-import type { DiskInfo, GrepResult } from '@berth/sdk';
+import type { DiskInfo, GrepMatch, GrepResult } from '@berth/sdk';
 import { signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { berth } from '../lib/berth.ts';
@@ -11,7 +11,10 @@ interface Search {
   readonly disk: string;
   readonly directory: string;
   readonly pattern: string;
-  readonly result: GrepResult;
+  /** Those that were found until now. */
+  readonly matches: readonly GrepMatch[];
+  /** Absent while the search runs. */
+  readonly result?: GrepResult;
 }
 
 const RESULTS_MAX = 500;
@@ -23,8 +26,27 @@ async function search(disk: DiskInfo, values: Values): Promise<void> {
   const pattern = values.get('pattern');
   const directory = values.get('directory');
   const given = { directory, pattern, recursive: true, maxResults: RESULTS_MAX };
-  const result = await (await berth.disks.get(disk.id)).grep(given);
-  last.value = { disk: disk.id, directory, pattern, result };
+  const begun: Search = { disk: disk.id, directory, pattern, matches: [] };
+  const found: GrepMatch[] = [];
+  last.value = begun;
+  let current: Search = begun;
+  // Another search may have begun meanwhile, of another disk.
+  const show = (state: Partial<Search>): void => {
+    if (last.value !== current) return;
+    current = { ...current, ...state };
+    last.value = current;
+  };
+  const onMatches = (matches: GrepMatch[]): void => {
+    found.push(...matches);
+    show({ matches: found });
+  };
+  try {
+    const result = await (await berth.disks.get(disk.id)).grep(given, { onMatches });
+    show({ result });
+  } catch (error) {
+    if (last.value === current) last.value = undefined;
+    throw error;
+  }
 }
 
 /** Where a file is opened, at a line. */
@@ -37,19 +59,27 @@ export const fileLink = (disk: string, key: string, line?: number): string => {
   });
 };
 
-function Matches({ disk, result }: Search): JSX.Element {
-  const { matches, stoppedReason, message, filesScanned, durationMs } = result;
+function summaryOf({ matches, result }: Search): string {
+  if (result === undefined) return text.search.running(matches.length);
+  const { stoppedReason, message = '', filesScanned, durationMs } = result;
+  const why = stoppedReason === 'completed' ? '' : text.search.stopped[stoppedReason];
+  const figures = text.search.summary(matches.length, filesScanned, duration(durationMs));
+  return [figures, why, message].filter(Boolean).join(' ');
+}
+
+function Matches(shown: Search): JSX.Element {
+  const { disk, matches, result } = shown;
   const sorted = [...matches].sort((a, b) => a.file.localeCompare(b.file) || a.line - b.line);
   const files = Object.entries(Object.groupBy(sorted, ({ file }) => file));
   return (
-    <div aria-live="polite">
-      <p class="muted">
-        {text.search.summary(matches.length, filesScanned, duration(durationMs))}
-        {stoppedReason === 'completed' ? '' : ` ${text.search.stopped[stoppedReason]}`}
-        {message === undefined ? '' : ` ${message}`}
+    <div>
+      <p class="muted" role="status">
+        {summaryOf(shown)}
       </p>
       {sorted.length === 0 ? (
-        <Empty title={text.search.none} />
+        result === undefined ? null : (
+          <Empty title={text.search.none} />
+        )
       ) : (
         <div class="matches">
           {files.map(([file, lines = []]) => (

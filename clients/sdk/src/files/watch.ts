@@ -8,7 +8,7 @@ import {
   WatchEndedError,
 } from '../errors.ts';
 import { backoffMs, LinkedSignal, reasonOf, sleep } from '../timing.ts';
-import { bodyPieces } from './body-pieces.ts';
+import { serverEvents } from './server-events.ts';
 import type { FetchAnswer } from '../transport.ts';
 
 /** A change of a file or directory. */
@@ -55,29 +55,16 @@ const STANDING: ReadonlySet<string> = new Set(['pending', 'pausing', 'paused']);
 /** Ends of a watch that pass. */
 const PASSING: ReadonlySet<string> = new Set(['unavailable', 'no_capacity', 'timeout']);
 
-/** An event of text/event-stream, as this API writes them; undefined for comments. */
-function parseEvent(text: string): WatchEvent | undefined {
-  const [, type, data] = /^event: (\w+)\ndata: (.*)$/u.exec(text) ?? [];
-  if (type === undefined || data === undefined) return undefined;
-  return { ...(JSON.parse(data) as object), type } as WatchEvent;
-}
-
 type Events = AsyncGenerator<WatchEvent, void, undefined>;
 
 /** @throws ConnectionError when it breaks, WatchEndedError */
 async function* eventsOf(response: FetchAnswer, signal: AbortSignal): Events {
-  const decoder = new TextDecoder();
-  let rest = '';
-  for await (const piece of bodyPieces(response, SILENCE_MS_MAX, signal)) {
-    const texts = (rest + decoder.decode(piece, { stream: true })).split('\n\n');
-    rest = texts.pop() ?? '';
-    for (const text of texts) {
-      const event = parseEvent(text);
-      if (event?.type === 'end') {
-        throw new WatchEndedError(event.code ?? 'unknown', event.error ?? 'the watch has ended');
-      }
-      if (event !== undefined) yield event;
+  for await (const { type, data } of serverEvents(response, SILENCE_MS_MAX, signal)) {
+    const event = { ...(data as object), type } as WatchEvent;
+    if (event.type === 'end') {
+      throw new WatchEndedError(event.code ?? 'unknown', event.error ?? 'the watch has ended');
     }
+    yield event;
   }
   throw new ConnectionError('the watch broke off');
 }

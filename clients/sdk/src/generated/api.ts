@@ -297,6 +297,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/disks/{id}/grep/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Search as grep does, and be given matches as they are found
+         * @description Server-sent events: `matches` with a list of matches, any number of times; then `end` with the other fields of a grep’s answer, or `failed` with `code` and `error` when the search was lost on the way. What fails before the first match is answered as an error.
+         */
+        post: operations["streamGrep"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sandboxes": {
         parameters: {
             query?: never;
@@ -4466,6 +4486,34 @@ export interface operations {
                         success: true;
                         data: components["schemas"]["GrepResult"];
                     };
+                };
+            };
+        };
+    };
+    streamGrep: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the disk. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunGrep"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
                 };
             };
         };
