@@ -18,10 +18,6 @@ import { SYSUSERS, unitOf } from './systemd-units.ts';
 export const ROLES = ['redis', 'control', 'agent'] as const;
 export type Role = (typeof ROLES)[number];
 
-/** Settings that every node of a cluster must have alike; control nodes have the last as well. */
-const SHARED = ['CLUSTER_ID', 'CLUSTER_SECRET', 'ENCRYPTION_KEY', 'REGION', 'REDIS_URL'] as const;
-const CONTROL_SHARED = [...SHARED, 'SIGNING_KEYS'] as const;
-
 export interface InstallOptions {
   readonly root: string;
   readonly address: string;
@@ -39,18 +35,24 @@ const newCluster = (): Env => ({
   REGION: 'self-hosted',
 });
 
+/** Where Redis is, as far as the cluster has it set. */
+const REDIS = [
+  ...['REDIS_URL', 'REDIS_SENTINELS', 'REDIS_SENTINEL_NAME', 'REDIS_SENTINEL_PASSWORD'],
+  ...['REDIS_USERNAME', 'REDIS_PASSWORD', 'REDIS_TLS_CA', 'REDIS_CONFIRMING_REPLICAS'],
+] as const;
+
 /**
  * Settings that a host which joins gets beside the names that every node has, where the cluster has
  * them set.
  */
 export const JOINED = [
-  ...['REDIS_URL', 'REDIS_SENTINELS', 'REDIS_SENTINEL_NAME', 'REDIS_SENTINEL_PASSWORD'],
-  ...['REDIS_USERNAME', 'REDIS_PASSWORD', 'REDIS_TLS_CA', 'REDIS_CONFIRMING_REPLICAS'],
+  ...REDIS,
   ...['CLUSTER_TLS_CA'],
   ...['BUCKET_REACHABLE_NETWORKS', 'INGRESS_ZONE', 'ALLOWED_ORIGINS', 'TRUSTED_PROXIES'],
 ] as const;
-/** Names that every host has. */
+/** Names that every host has; control nodes have the signing keys as well. */
 export const HOST_SHARED = ['CLUSTER_ID', 'CLUSTER_SECRET', 'ENCRYPTION_KEY', 'REGION'] as const;
+const CONTROL_SHARED = [...HOST_SHARED, 'SIGNING_KEYS'] as const;
 
 export const pickPresent = (env: Env, names: readonly string[]): Env =>
   Object.fromEntries(
@@ -104,14 +106,15 @@ async function installControl(options: InstallOptions): Promise<string> {
   const own = await readEnvFile(etc(root, 'cluster.env'));
   const known = { ...newCluster(), ...own, ...options.cluster, ...kept };
   const cluster = await clusterOf({ ...options, cluster: known });
+  const shared = { ...pick(cluster, CONTROL_SHARED), ...pickPresent(cluster, REDIS) };
   await writeEnvFile(file, {
     ...{ CONTROL_HOST: address, CONTROL_PORT: '8700', CONTROL_INTERNAL_PORT: '8701' },
     ...{ CONTROL_LEAVE_MS: '5000', PUBLIC_BASE_URL: `http://${address}:8700` },
     AUDIT_LOG: '/var/log/berth-control/audit.log',
-    ...pick(cluster, CONTROL_SHARED),
+    ...shared,
     ...kept,
   });
-  await writeEnvFile(etc(root, 'cluster.env'), pick(cluster, CONTROL_SHARED));
+  await writeEnvFile(etc(root, 'cluster.env'), shared);
   return file;
 }
 

@@ -1,9 +1,9 @@
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { readFile, stat } from 'node:fs/promises';
+import { mkdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { type Env, readEnvFile } from '../../scripts/env-file.ts';
+import { type Env, readEnvFile, writeEnvFile } from '../../scripts/env-file.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 
 const checkout = join(import.meta.dirname, '../..');
@@ -27,6 +27,25 @@ const settingsOf = (root: string, role: string): Promise<Env> =>
   readEnvFile(join(root, `etc/berth/${role}.env`));
 const unitIn = (root: string, role: string): string =>
   join(root, `etc/systemd/system/berth-${role}.service`);
+
+test('control nodes of a cluster whose Redis fails over have its Sentinels from the first', async (t) => {
+  await using first = await temporaryDirectory();
+  await using second = await temporaryDirectory();
+  const redis = {
+    REDIS_SENTINELS: '10.0.0.1:26379,10.0.0.2:26379,10.0.0.3:26379',
+    ...{ REDIS_SENTINEL_NAME: 'berth', REDIS_PASSWORD: 'secret' },
+  };
+  await mkdir(join(first.path, 'etc/berth'), { recursive: true });
+  await writeEnvFile(join(first.path, 'etc/berth/control.env'), redis);
+  t.is((await install('control', '--root', first.path, '--address', '10.0.0.1')).code, 0);
+  const cluster = join(first.path, 'etc/berth/cluster.env');
+  const joined = ['--root', second.path, '--address', '10.0.0.2', '--cluster', cluster];
+  t.is((await install('control', ...joined)).code, 0);
+  for (const root of [first.path, second.path]) {
+    t.like(await settingsOf(root, 'control'), redis);
+    t.is((await settingsOf(root, 'control'))['REDIS_URL'], undefined);
+  }
+});
 
 test('three hosts get configurations of one cluster, which control and agent accept', async (t) => {
   await using first = await temporaryDirectory();
