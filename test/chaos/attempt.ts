@@ -30,6 +30,19 @@ const HONEST = new Set([
   'timeout',
 ]);
 
+/** Codes that the state of a sandbox explains; a machine that was killed is in any state. */
+export const STATES = [
+  'sandbox_not_running',
+  'sandbox_start_conflict',
+  'sandbox_pausing',
+  'sandbox_stopping',
+  'sandbox_terminated',
+  'sandbox_not_stopped',
+  'sandbox_has_forks',
+  'sandbox_name_conflict',
+  'rate_limited',
+];
+
 /**
  * Calls the API once, whatever the outcome. A call without an answer, an answer that is not in the
  * description, and a code that the fault does not explain are findings.

@@ -2,13 +2,18 @@ import assert from 'node:assert';
 import { copyFile, mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { toError } from '../../shared/errors.ts';
+import type { ApiClient } from '../helpers/api.ts';
+import { LoopWatch } from '../helpers/loops.ts';
 import { sandboxSettings } from '../helpers/sandboxes.ts';
 import { freePorts } from '../helpers/ports.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
+import { inject } from './faults.ts';
 import type { Findings } from './findings.ts';
+import { type Fault, type FaultKind, planRound, PROCESS_PACES, PROCESS_RULES } from './plan.ts';
 import { Relay } from './relay.ts';
 import { SlowCalls } from './slow-calls.ts';
 import { SmallStorage } from './storage.ts';
+import type { Lifted, System } from './system.ts';
 import { Supervisor } from './supervisor.ts';
 import { MiB } from '../../shared/units.ts';
 
@@ -34,7 +39,7 @@ type Relays = Readonly<Record<'links' | 'redis' | 'internal', Relay>>;
  * A control node and two hosts that share one storage, all supervised: what is killed comes back.
  * The second host reaches Redis, and is reached, through relays.
  */
-export class Cluster {
+export class Cluster implements System<FaultKind> {
   readonly stack: Stack;
   readonly storage: SmallStorage;
   readonly relays: Relays;
@@ -44,6 +49,8 @@ export class Cluster {
   readonly redis: Supervisor;
   readonly agents: readonly [Supervisor, Supervisor];
   readonly findings: Findings;
+  readonly needsSync = false;
+  readonly #loops: LoopWatch;
 
   private constructor(
     parts: Pick<Cluster, 'stack' | 'storage' | 'relays' | 'slowCalls'>,
@@ -55,6 +62,7 @@ export class Cluster {
     this.relays = parts.relays;
     this.slowCalls = parts.slowCalls;
     this.findings = findings;
+    this.#loops = new LoopWatch(parts.storage.path, (fault) => findings.report(fault));
     const [first, second] = stack.agents;
     assert(first !== undefined && second !== undefined);
     const supervise = (node: StackNode): Supervisor =>
@@ -102,9 +110,27 @@ export class Cluster {
     return new Cluster({ stack, storage, slowCalls, relays: { links, redis, internal } }, findings);
   }
 
-  /** The address at which a host serves the object API. */
-  objectUrl(host: 0 | 1): string {
-    return this.stack.agents[host]?.environment['AGENT_PUBLIC_URL'] ?? '';
+  get objectUrls(): readonly string[] {
+    const hosts = this.stack.agents.map(({ environment }) => environment['AGENT_PUBLIC_URL'] ?? '');
+    return [this.stack.baseUrl, ...hosts];
+  }
+
+  newClient(): Promise<ApiClient> {
+    return this.stack.newClient();
+  }
+
+  /** What the storage holds of disks. */
+  diskFolders(): Promise<string[]> {
+    return readdir(join(this.storage.directory, 'disks'));
+  }
+
+  plan(seed: number, round: number, roundMs: number, only?: readonly string[]): Fault<FaultKind>[] {
+    const how = { rules: PROCESS_RULES, paces: PROCESS_PACES, hosts: 2 };
+    return planRound(seed, round, { roundMs, only, ...how });
+  }
+
+  inject(fault: Fault<FaultKind>): Promise<Lifted> {
+    return inject(this, fault);
   }
 
   dataDir(host: 0 | 1): string {
@@ -138,6 +164,7 @@ export class Cluster {
 
   /** Ends everything. Whatever is left on the host afterwards is a finding. */
   async stop(): Promise<void> {
+    this.#loops.stop();
     for (const supervisor of this.supervisors) await supervisor.release();
     for (const relay of Object.values(this.relays)) relay.mend();
     try {

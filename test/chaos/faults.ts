@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Cluster } from './cluster.ts';
 import type { Fault, FaultKind } from './plan.ts';
+import type { Lifted } from './system.ts';
 import { childrenOf, machinesIn, nextHelper, signal } from './processes.ts';
 import type { Relay } from './relay.ts';
 import type { Supervisor } from './supervisor.ts';
@@ -12,13 +13,12 @@ const RESTART_MS = 200;
 /** The helper programs that touch disk images. */
 const DISK_HELPERS = new Set(['disk', 'mke2fs', 'debugfs']);
 
-/** When the fault was over, by performance.now(); undefined when there was no process to hit. */
-type Lifted = number | undefined;
 type Inject = (cluster: Cluster, fault: Fault) => Promise<Lifted>;
 
-const agentOf = (cluster: Cluster, { host }: Fault): Supervisor => cluster.agents[host];
+const agentOf = (cluster: Cluster, { host }: Fault): Supervisor => cluster.agents[hostOf(host)];
+const hostOf = (host: number): 0 | 1 => (host === 0 ? 0 : 1);
 
-const pick = <T>(items: readonly T[], { choice }: Fault): T | undefined =>
+export const pick = <T>(items: readonly T[], { choice }: Fault): T | undefined =>
   items[Math.floor(choice * items.length)];
 
 async function findHelper(cluster: Cluster, fault: Fault) {
@@ -111,7 +111,7 @@ async function slowNetwork({ relays }: Cluster, { lastsMs, choice }: Fault): Pro
 const CALL_MS = { min: 50, span: 1_000 } as const;
 
 async function slowCalls(cluster: Cluster, { host, lastsMs, choice }: Fault): Promise<Lifted> {
-  const slow = cluster.slowCalls[host];
+  const slow = cluster.slowCalls[hostOf(host)];
   const ms = CALL_MS.min + choice * CALL_MS.span;
   await slow.set({ attachMs: ms, mountMs: ms, syncMs: ms });
   await sleep(lastsMs);
@@ -131,7 +131,7 @@ const ATTACHES_AFTER_MS = 1_500;
 async function killAgentInSlowCalls(cluster: Cluster, fault: Fault): Promise<Lifted> {
   const { host, lastsMs, choice } = fault;
   const agent = agentOf(cluster, fault);
-  const slow = cluster.slowCalls[host];
+  const slow = cluster.slowCalls[hostOf(host)];
   await slow.set({ attachMs: ATTACH_MS.min + choice * ATTACH_MS.span });
   // An agent that has just started attaches the disks that are in use.
   await agent.kill(RESTART_MS);
@@ -175,10 +175,6 @@ const INJECT: Readonly<Record<FaultKind, Inject>> = {
   'fill storage': fillStorage,
 };
 
-/**
- * Does what the plan says, and mends it again.
- * @returns when it was mended, on the clock of performance.now(); undefined when there was nothing
- *   to hit
- */
-export const inject = (cluster: Cluster, fault: Fault): Promise<Lifted> =>
+/** @see System.inject */
+export const inject = (cluster: Cluster, fault: Fault<FaultKind>): Promise<Lifted> =>
   INJECT[fault.kind](cluster, fault);

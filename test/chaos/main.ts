@@ -1,11 +1,15 @@
-/* npm run chaos -- [--seed N] [--minutes M] [--only KIND,…]: a run by hand. */
+/* npm run chaos -- [--cluster] [--seed N] [--minutes M] [--only KIND,…]: a run by hand. */
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { readEnvFile } from '../../scripts/env-file.ts';
 import { paths } from '../../scripts/local-paths.ts';
-import { faultKinds } from './plan.ts';
+import { Cluster } from './cluster.ts';
+import type { Findings } from './findings.ts';
+import { MachineCluster } from './machine-cluster.ts';
+import { MACHINE_RULES, PROCESS_RULES } from './plan.ts';
 import { describeRun } from './report.ts';
 import { ChaosRun } from './run.ts';
+import type { System } from './system.ts';
 
 const ROUND_MS = 60_000;
 const root = new URL('../../', import.meta.url).pathname;
@@ -15,19 +19,24 @@ const { values: flags } = parseArgs({
     seed: { type: 'string', default: String(Math.floor(Date.now() / 1000) % 1_000_000) },
     minutes: { type: 'string', default: '5' },
     only: { type: 'string' },
+    cluster: { type: 'boolean', default: false },
   },
 });
 const seed = Number(flags.seed);
 const minutes = Number(flags.minutes);
-const kinds = flags.only?.split(',') ?? faultKinds;
-const only = faultKinds.filter((kind) => kinds.includes(kind));
-if (!Number.isSafeInteger(seed) || !(minutes > 0) || only.length < kinds.length) {
+const kinds = Object.keys(flags.cluster ? MACHINE_RULES : PROCESS_RULES);
+/** `none` draws no faults: load alone. */
+const only = flags.only?.split(',').filter((kind) => kind !== 'none');
+const isKnown = only?.every((kind) => kinds.includes(kind)) ?? true;
+if (!Number.isSafeInteger(seed) || !(minutes > 0) || !isKnown) {
   throw new Error(
-    `usage: npm run chaos -- [--seed N] [--minutes M] [--only KIND,…]; kinds: ${faultKinds.join(', ')}`,
+    `usage: npm run chaos -- [--cluster] [--seed N] [--minutes M] [--only KIND,…]; kinds: none, ${kinds.join(', ')}`,
   );
 }
 
-const repeat = `npm run chaos -- --seed ${seed} --minutes ${minutes}${
+const startSystem = (findings: Findings): Promise<System> =>
+  flags.cluster ? MachineCluster.start(findings) : Cluster.start(findings);
+const repeat = `npm run chaos -- ${flags.cluster ? '--cluster ' : ''}--seed ${seed} --minutes ${minutes}${
   flags.only === undefined ? '' : ` --only '${flags.only}'`
 }`;
 process.stdout.write(`${repeat}\n`);
@@ -40,7 +49,7 @@ const interrupted = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   process.once(signal, () => interrupted.abort());
 }
-const run = await ChaosRun.start();
+const run = await ChaosRun.start(startSystem);
 const roundMs = Math.min(ROUND_MS, Math.round(minutes * 60_000));
 const rounds = Math.ceil((minutes * 60_000) / roundMs);
 for (let round = 0; round < rounds && run.findings.broken.length === 0; round += 1) {

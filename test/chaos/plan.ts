@@ -9,8 +9,10 @@ interface Rule {
   readonly roundMsMin?: number;
 }
 
-/** Every kind of fault that a run can inject; `faults.ts` carries them out. */
-const RULES = {
+export type Rules = Readonly<Record<string, Rule>>;
+
+/** Faults of the processes of two hosts; `faults.ts` carries them out. */
+export const PROCESS_RULES = {
   'kill agent': { weight: 5, lastsMs: [100, 4_000] },
   // The helper program is frozen first and continues long after its agent is gone.
   'kill agent in helper': { weight: 5, lastsMs: [200, 9_000] },
@@ -36,58 +38,91 @@ const RULES = {
   'slow network': { weight: 2, lastsMs: [1_000, 5_000] },
   'slow calls': { weight: 2, lastsMs: [1_000, 6_000] },
   'fill storage': { weight: 1, lastsMs: [1_500, 4_000] },
-} as const satisfies Record<string, Rule>;
+} as const satisfies Rules;
 
-export type FaultKind = keyof typeof RULES;
+export type FaultKind = keyof typeof PROCESS_RULES;
+
+/** Faults of a cluster on machines of its own; `machine-faults.ts` carries them out. */
+export const MACHINE_RULES = {
+  // With all that runs there, and its mount of the storage; then it boots.
+  'kill host': { weight: 4, lastsMs: [500, 45_000] },
+  'kill agent': { weight: 3, lastsMs: [100, 4_000] },
+  'freeze host': { weight: 3, lastsMs: [1_000, 45_000] },
+  'cut host': { weight: 3, lastsMs: [1_000, 45_000] },
+  'kill control': { weight: 3, lastsMs: [100, 8_000] },
+  'freeze control': { weight: 1, lastsMs: [500, 8_000] },
+  'cut control': { weight: 2, lastsMs: [500, 15_000] },
+  'kill haproxy': { weight: 1, lastsMs: [100, 2_000] },
+  'kill redis primary': { weight: 3, lastsMs: [100, 20_000] },
+  'freeze redis primary': { weight: 1, lastsMs: [500, 15_000] },
+  'cut redis primary': { weight: 2, lastsMs: [500, 20_000] },
+  'kill sentinel': { weight: 1, lastsMs: [100, 10_000] },
+  'kill osd': { weight: 2, lastsMs: [100, 10_000] },
+  'kill mds': { weight: 2, lastsMs: [100, 10_000] },
+  'kill mon': { weight: 2, lastsMs: [100, 10_000] },
+  'kill all of ceph': { weight: 1, lastsMs: [100, 5_000] },
+  'freeze all of ceph': { weight: 1, lastsMs: [1_000, 15_000] },
+} as const satisfies Rules;
+
+export type MachineFaultKind = keyof typeof MACHINE_RULES;
 
 /** A fault of the plan. Which process it hits can depend on what runs then; everything else is drawn. */
-export interface Fault {
+export interface Fault<Kind extends string = string> {
   /** Since the beginning of the round. */
   readonly atMs: number;
-  readonly kind: FaultKind;
+  readonly kind: Kind;
   readonly lastsMs: number;
-  /** The host that is hit. */
-  readonly host: 0 | 1;
+  /** The host that is hit, from 0. */
+  readonly host: number;
   /** Chooses among the possible targets; at least 0 and below 1. */
   readonly choice: number;
 }
 
-export const faultKinds = Object.keys(RULES) as readonly FaultKind[];
-
 const GAP_MS_MIN = 300;
 /** The pace of a round: some have faults in quick succession, others leave time between two. */
-const GAP_MS_MAX = [3_000, 6_000, 12_000] as const;
+type Paces = readonly [quickMs: number, ...slowerMs: readonly number[]];
+export const PROCESS_PACES: Paces = [3_000, 6_000, 12_000];
+/** What takes a machine away lasts longer. */
+export const MACHINE_PACES: Paces = [6_000, 15_000, 30_000];
 /** No fault begins in the last part of a round, so that a short round does not end during one. */
 const CALM_MS = 1_000;
 
-/**
- * The faults of a round, in the order of their time: a pure function of its arguments.
- * @param only kinds to draw from
- */
-export function planRound(
+interface RoundOptions<Kind extends string> {
+  readonly roundMs: number;
+  readonly rules: Readonly<Record<Kind, Rule>>;
+  /** Of which a round has one: the longest time between the beginnings of two faults. */
+  readonly paces: Paces;
+  readonly hosts: number;
+  /** Kinds to draw from. */
+  readonly only?: readonly string[] | undefined;
+}
+
+/** The faults of a round, in the order of their time: a pure function of its arguments. */
+export function planRound<Kind extends string>(
   seed: number,
   round: number,
-  roundMs: number,
-  only: readonly FaultKind[] = faultKinds,
-): Fault[] {
+  { roundMs, rules, paces, hosts, only }: RoundOptions<Kind>,
+): Fault<Kind>[] {
   const random = new Random(seed, `faults ${round}`);
-  const rules = only.map((kind): [FaultKind, Rule] => [kind, RULES[kind]]);
-  const allowed = rules.filter(([, { roundMsMin = 0 }]) => roundMs >= roundMsMin);
-  const weights = Object.fromEntries(allowed.map(([kind, { weight }]) => [kind, weight])) as Record<
-    FaultKind,
+  const kinds = (Object.keys(rules) as Kind[]).filter((kind) => {
+    const { roundMsMin = 0 } = rules[kind];
+    return roundMs >= roundMsMin && (only === undefined || only.includes(kind));
+  });
+  const weights = Object.fromEntries(kinds.map((kind) => [kind, rules[kind].weight])) as Record<
+    Kind,
     number
   >;
-  const faults: Fault[] = [];
-  const gapMsMax = random.pick(GAP_MS_MAX);
-  let atMs = random.integer(GAP_MS_MIN, GAP_MS_MAX[0]);
+  const faults: Fault<Kind>[] = [];
+  if (kinds.length === 0) return faults;
+  const gapMsMax = random.pick(paces);
+  let atMs = random.integer(GAP_MS_MIN, paces[0]);
   while (atMs < roundMs - CALM_MS) {
     const kind = random.weighted(weights);
-    const rule: Rule = RULES[kind];
     faults.push({
       atMs,
       kind,
-      lastsMs: random.integer(...rule.lastsMs),
-      host: random.fraction() < 0.5 ? 0 : 1,
+      lastsMs: random.integer(...rules[kind].lastsMs),
+      host: Math.floor(random.fraction() * hosts),
       choice: random.fraction(),
     });
     atMs += random.integer(GAP_MS_MIN, gapMsMax);

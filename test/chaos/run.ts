@@ -4,13 +4,11 @@ import type { ApiClient } from '../helpers/api.ts';
 import { createDisk } from '../helpers/disks.ts';
 import { ObjectClient } from '../helpers/objects.ts';
 import { waitFor } from '../helpers/wait.ts';
-import { Cluster } from './cluster.ts';
-import { LoopWatch } from '../helpers/loops.ts';
-import { inject } from './faults.ts';
 import { Findings } from './findings.ts';
-import { type Fault, type FaultKind, planRound } from './plan.ts';
+import type { Fault } from './plan.ts';
 import { Probe } from './probe.ts';
 import { Random } from './random.ts';
+import type { Lifted, System } from './system.ts';
 import type { Workload, WorkloadContext } from './workload.ts';
 import { Commands } from './workloads/commands.ts';
 import { Objects } from './workloads/objects.ts';
@@ -26,7 +24,7 @@ const RECOVERS_WITHIN_MS = 120_000;
 interface RoundOptions {
   readonly roundMs: number;
   /** Kinds of faults to draw from. */
-  readonly only?: readonly FaultKind[];
+  readonly only?: readonly string[] | undefined;
   /** Ends the round early. Its promises are still checked. */
   readonly signal?: AbortSignal;
 }
@@ -57,7 +55,7 @@ type NewContext = (stream: string) => WorkloadContext;
 
 /** Everything that callers do during a run, on disks of its own. */
 async function createWorkloads(
-  cluster: Cluster,
+  system: System,
   api: ApiClient,
   newContext: NewContext,
 ): Promise<{ workloads: Workload[]; sandboxes: CountingSandbox[] }> {
@@ -70,12 +68,11 @@ async function createWorkloads(
   const commands = Array.from({ length: COMMAND_CALLERS }, (_, index) => {
     return new Commands(newContext(`commands ${index}`), diskIds, `caller${index}`);
   });
-  const urls = [cluster.stack.baseUrl, cluster.objectUrl(0), cluster.objectUrl(1)];
   const objects = Array.from({ length: OBJECT_CALLERS }, (_, index) => {
     const options = { diskIds: diskIds.slice(0, 2), prefix: `writer${index}`, keys: OBJECT_KEYS };
-    return new Objects(newContext(`objects ${index}`), urls, options);
+    return new Objects(newContext(`objects ${index}`), system.objectUrls, options);
   });
-  const records = new Records(newContext('records'), cluster.storage.directory);
+  const records = new Records(newContext('records'), () => system.diskFolders());
   return { workloads: [...sandboxes, ...commands, ...objects, records], sandboxes };
 }
 
@@ -85,45 +82,43 @@ export class ChaosRun {
   readonly injected: InjectedFault[] = [];
   /** How long after each round it took until callers were served. */
   readonly recoveriesMs: number[] = [];
-  readonly #cluster: Cluster;
+  readonly #system: System;
   readonly #probe: Probe;
-  readonly #loops: LoopWatch;
   readonly #randoms: readonly Random[];
   readonly #workloads: readonly Workload[];
   readonly #sandboxes: readonly CountingSandbox[];
 
   private constructor(
-    parts: { cluster: Cluster; findings: Findings; probe: Probe; randoms: readonly Random[] },
+    parts: { system: System; findings: Findings; probe: Probe; randoms: readonly Random[] },
     { workloads, sandboxes }: Awaited<ReturnType<typeof createWorkloads>>,
   ) {
-    this.#cluster = parts.cluster;
+    this.#system = parts.system;
     this.findings = parts.findings;
     this.#probe = parts.probe;
     this.#randoms = parts.randoms;
     this.#workloads = workloads;
     this.#sandboxes = sandboxes;
-    this.#loops = new LoopWatch(this.#cluster.storage.path, (fault) => this.findings.report(fault));
   }
 
-  /** Starts the system and its callers, without faults yet. */
-  static async start(): Promise<ChaosRun> {
+  /** Starts a system and its callers, without faults yet. */
+  static async start(startSystem: (findings: Findings) => Promise<System>): Promise<ChaosRun> {
     const findings = new Findings();
-    const cluster = await Cluster.start(findings);
+    const system = await startSystem(findings);
     try {
-      const api = await cluster.stack.newClient();
+      const api = await system.newClient();
       const randoms: Random[] = [];
       const newContext: NewContext = (stream) => {
         const random = new Random('', stream);
         randoms.push(random);
-        return { api, findings, random };
+        return { api, findings, random, needsSync: system.needsSync };
       };
       const { id } = await createDisk(api);
       await new ObjectClient(api.baseUrl, api.key).put(id, 'probe', 'probe');
-      const workloads = await createWorkloads(cluster, api, newContext);
+      const workloads = await createWorkloads(system, api, newContext);
       const probe = new Probe(api, id);
-      return new ChaosRun({ cluster, findings, probe, randoms }, workloads);
+      return new ChaosRun({ system, findings, probe, randoms }, workloads);
     } catch (error) {
-      await cluster.stop();
+      await system.stop();
       throw error;
     }
   }
@@ -135,7 +130,7 @@ export class ChaosRun {
     const over = new AbortController();
     const working = this.#workloads.map((workload) => workload.run(over.signal));
     const beganAt = performance.now();
-    const faults = planRound(seed, round, roundMs, only).map(async (fault) => {
+    const faults = this.#system.plan(seed, round, roundMs, only).map(async (fault) => {
       const isDue = await sleepUnless(signal, fault.atMs);
       return isDue ? this.#inject(fault) : { fault, liftedAt: undefined };
     });
@@ -159,15 +154,14 @@ export class ChaosRun {
   async stop(logs: string): Promise<void> {
     this.#guard(await Promise.allSettled(this.#sandboxes.map((sandbox) => sandbox.remove())));
     await this.#probe[Symbol.asyncDispose]();
-    this.#loops.stop();
-    if (this.findings.broken.length > 0) await this.#cluster.saveLogs(logs);
-    await this.#cluster.stop();
+    if (this.findings.broken.length > 0) await this.#system.saveLogs(logs);
+    await this.#system.stop();
   }
 
-  async #inject(fault: Fault): Promise<{ fault: Fault; liftedAt: number | undefined }> {
+  async #inject(fault: Fault): Promise<{ fault: Fault; liftedAt: Lifted }> {
     const { kind, host, lastsMs } = fault;
     try {
-      const liftedAt = await inject(this.#cluster, fault);
+      const liftedAt = await this.#system.inject(fault);
       this.findings.count(`fault: ${kind}${liftedAt === undefined ? ' (missed)' : ''}`);
       return { fault, liftedAt };
     } catch (error) {
@@ -180,7 +174,7 @@ export class ChaosRun {
   async #recover(): Promise<void> {
     const since = performance.now();
     try {
-      await this.#cluster.mend();
+      await this.#system.mend();
       const ms = await waitFor(
         'callers to be served',
         async () => this.#probe.recoveryMs(since),

@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { toError } from '../../shared/errors.ts';
 import type { Daemon } from '../helpers/daemon.ts';
 import { waitFor } from '../helpers/wait.ts';
 import type { Findings } from './findings.ts';
@@ -8,6 +9,11 @@ const LOOKS_EVERY_MS = 50;
 const START_AGAIN_MS = 500;
 const READY_MS_MAX = 120_000;
 const LOG_TAIL_CHARS = 700;
+
+interface Around {
+  readonly end?: () => Promise<void>;
+  readonly beforeStart?: () => Promise<void>;
+}
 
 /** Keeps one process of the stack running, as the supervisor of an installation does. */
 export class Supervisor {
@@ -30,14 +36,19 @@ export class Supervisor {
 
   /**
    * Kills it and starts it again.
+   * @param around what is done instead of killing it alone, and before it is started
    * @returns when it was started, on the clock of performance.now(), or undefined when it did not run
    */
-  async kill(restartAfterMs: number): Promise<number | undefined> {
+  async kill(restartAfterMs: number, around: Around = {}): Promise<number | undefined> {
     if (this.#restart !== undefined || !this.daemon.isRunning) return undefined;
-    process.kill(this.daemon.pid, 'SIGKILL');
-    this.#restart = this.#startAfter(restartAfterMs);
+    this.#restart = this.#endAndStart(restartAfterMs, around);
     await this.#restart;
     return performance.now();
+  }
+
+  /** Whether it runs and is not being restarted. */
+  get isUp(): boolean {
+    return this.#restart === undefined && this.daemon.isRunning;
   }
 
   /**
@@ -58,7 +69,7 @@ export class Supervisor {
   async untilReady(): Promise<void> {
     await waitFor(
       `${this.daemon.name} to be ready`,
-      async () => this.#restart === undefined && this.daemon.isRunning && (await this.#isReady()),
+      async () => this.isUp && (await this.#isReady()),
       READY_MS_MAX,
     );
     this.#wasReady = true;
@@ -71,9 +82,23 @@ export class Supervisor {
     await this.#restart;
   }
 
-  async #startAfter(ms: number): Promise<void> {
+  async #endAndStart(ms: number, { end, beforeStart }: Around): Promise<void> {
+    const { daemon } = this;
+    try {
+      if (end === undefined) process.kill(daemon.pid, 'SIGKILL');
+      else await end();
+      await this.#startAfter(ms, beforeStart);
+    } catch (error) {
+      this.#findings.report(`${daemon.name} cannot be restarted: ${toError(error).message}`);
+    } finally {
+      this.#restart = undefined;
+    }
+  }
+
+  async #startAfter(ms: number, beforeStart?: () => Promise<void>): Promise<void> {
     await waitFor(`${this.daemon.name} to end`, async () => !this.daemon.isRunning);
     await sleep(ms);
+    await beforeStart?.();
     this.#wasReady = false;
     this.daemon.start();
     this.#restart = undefined;

@@ -9,6 +9,8 @@ export interface WorkloadContext {
   readonly api: ApiClient;
   readonly findings: Findings;
   readonly random: Random;
+  /** Only what a command has synced is promised. */
+  readonly needsSync: boolean;
 }
 
 /** Uses the system while parts of it fail, and remembers what it was promised. */

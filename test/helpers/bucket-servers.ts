@@ -50,11 +50,15 @@ export function serverProgram(path: string): string {
 }
 
 /** Starts a server and waits until it listens. */
-export async function startListening(daemon: Daemon, port: number): Promise<void> {
+export async function startListening(
+  daemon: Daemon,
+  port: number,
+  address = '127.0.0.1',
+): Promise<void> {
   daemon.start();
   await waitFor(`${daemon.name} to listen`, async () => {
     if (!daemon.isRunning) throw new Error(`${daemon.name} ended: ${await daemon.readLog()}`);
-    const socket = connect(port, '127.0.0.1');
+    const socket = connect(port, address);
     try {
       await once(socket, 'connect');
       return true;

@@ -1,6 +1,6 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, readFile } from 'node:fs/promises';
+import { mkdir, readFile, symlink, unlink } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { MiB, GiB } from '../../shared/units.ts';
 import { Ceph } from './ceph.ts';
@@ -16,6 +16,8 @@ const OSD_LINES = [
   `bluestore block size = ${24 * GiB}`,
   `osd memory target = ${896 * MiB}`, // The least that it takes.
 ];
+/** Ceph may be without its metadata server meanwhile. */
+const BOOTED_WITHIN_MS = 180_000;
 const FILE_SYSTEM = 'berth';
 
 /*
@@ -28,6 +30,8 @@ const WATCHDOG = 'while read -r pid; do pids="$pids $pid"; done; kill -9 $pids; 
 export interface CephMount {
   /** Where it is mounted, in the host's namespace only. */
   readonly directory: string;
+  /** A file of the host's present mount namespace. */
+  readonly namespace: string;
   /** Command line prefix that runs a program in the host's namespace: its command line follows. */
   readonly within: readonly string[];
   /** The client of Ceph, which may be stopped and continued. */
@@ -39,7 +43,8 @@ export class CephFs implements AsyncDisposable {
   readonly ceph: Ceph;
   readonly mounts: CephMount[] = [];
   readonly #watchdog: ChildProcess;
-  readonly #undo = new AsyncDisposableStack();
+  /** What keeps the mount namespace of each mount, by its file. */
+  readonly #holders = new Map<string, ChildProcess>();
 
   private constructor(ceph: Ceph) {
     this.ceph = ceph;
@@ -75,13 +80,38 @@ export class CephFs implements AsyncDisposable {
     const keyring = `${ceph.path}/${name}`;
     await ceph.run('ceph', 'fs', 'authorize', FILE_SYSTEM, name, '/', 'rw', '-o', keyring);
     await mkdir(directory, { recursive: true });
-    const within = [...network, ...(await this.#newNamespace())];
+    const namespace = `${ceph.path}/${clientId}.mounts`;
+    await this.#hold(namespace);
+    const within = [...network, 'nsenter', `--mount=${namespace}`];
     const options = ['--id', clientId, '--keyring', keyring, '--fuse_disable_pagecache=true'];
     const client = await ceph.launch(['ceph-fuse', ...options, directory], name, { within });
     await this.#untilMounted(directory, client);
-    const mount = { directory, within, client };
+    const mount = { directory, namespace, within, client };
     this.mounts.push(mount);
     return mount;
+  }
+
+  /** Ends a mount with its client and its namespace, as when its host loses its power. */
+  async endMount({ namespace, client }: CephMount): Promise<void> {
+    await client.stop('SIGKILL');
+    await this.#release(namespace);
+  }
+
+  /** Mounts it in a new mount namespace with a new client, after {@link endMount}. */
+  async boot({ directory, namespace, client }: CephMount): Promise<void> {
+    await this.#hold(namespace);
+    await waitFor(
+      `${directory} to be mounted`,
+      async () => {
+        // It ends when it finds no metadata server.
+        client.start();
+        return this.#untilMounted(directory, client).then(
+          () => true,
+          () => false,
+        );
+      },
+      BOOTED_WITHIN_MS,
+    );
   }
 
   /** Mounts it once more, with a new client, as an operator does for a host that was shut out. */
@@ -92,19 +122,26 @@ export class CephFs implements AsyncDisposable {
     await this.#untilMounted(directory, client);
   }
 
-  async #newNamespace(): Promise<string[]> {
+  /** Makes a mount namespace that stays until {@link #release}. */
+  async #hold(file: string): Promise<void> {
     const holder = spawn('unshare', ['--mount', '--propagation', 'slave', 'cat'], {
       stdio: ['pipe', 'pipe', 'ignore'],
       detached: true,
     });
-    this.#undo.defer(async () => {
-      const ended = once(holder, 'exit');
-      holder.stdin.end();
-      await ended;
-    });
+    this.#holders.set(file, holder);
     holder.stdin.write('\n');
     await once(holder.stdout, 'data'); // From now on its namespace is its own.
-    return ['nsenter', `--mount=/proc/${holder.pid}/ns/mnt`];
+    await symlink(`/proc/${holder.pid}/ns/mnt`, file);
+  }
+
+  async #release(file: string): Promise<void> {
+    const holder = this.#holders.get(file);
+    if (holder === undefined) return;
+    this.#holders.delete(file);
+    const ended = once(holder, 'exit');
+    holder.stdin?.end();
+    await ended;
+    await unlink(file);
   }
 
   async #untilMounted(directory: string, client: Daemon): Promise<void> {
@@ -156,7 +193,7 @@ export class CephFs implements AsyncDisposable {
     this.#watchdog.stdin?.end();
     await ended;
     for (const { client } of this.mounts) await client.stop('SIGKILL');
-    await this.#undo.disposeAsync();
+    for (const file of [...this.#holders.keys()]) await this.#release(file);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -27,9 +27,44 @@ export interface CephStack extends AsyncDisposable {
   remount(host: CephHost): Promise<void>;
 }
 
-/** The shipped example of a fence, which notes first whom it shuts out. */
-const fenceIn = (directory: string): string =>
-  `#!/bin/sh\nmkdir -p ${directory}/shut-out && touch ${directory}/shut-out/$1\nexec ${root}scripts/fence-ceph "$1"\n`;
+type Note = 'fencing' | 'shut-out';
+const noteOf = (directory: string, note: Note, hostId: string): string =>
+  join(directory, note, hostId);
+
+/**
+ * Writes a fence: the shipped example, which notes whom it shuts out and whom it has shut out.
+ * @returns for `STORAGE_FENCE_COMMAND`
+ */
+export async function writeFence(directory: string, { ceph }: CephFs): Promise<string> {
+  const fence = join(directory, 'fence');
+  for (const note of ['fencing', 'shut-out']) await mkdir(join(directory, note));
+  const [begun, done] = [noteOf(directory, 'fencing', '$1'), noteOf(directory, 'shut-out', '$1')];
+  const lines = [
+    ...['#!/bin/sh', `export CEPH_CONF=${ceph.configuration}`, `touch ${begun}`],
+    `if ${root}scripts/fence-ceph "$1"; then touch ${done}; else rm -f ${begun}; exit 1; fi`,
+  ];
+  await writeFile(fence, [...lines, ''].join('\n'));
+  await chmod(fence, 0o755);
+  return fence;
+}
+
+/** Whether the fence has shut the host out. */
+export const wasShutOut = (directory: string, hostId: string): boolean =>
+  existsSync(noteOf(directory, 'shut-out', hostId));
+
+/**
+ * Whether the storage may have shut the host out already. Ceph frees the locks of a client once its
+ * OSDs refuse it: others take its disks from then on, before the fence has ended.
+ */
+export const isBeingShutOut = (directory: string, hostId: string): boolean =>
+  existsSync(noteOf(directory, 'fencing', hostId));
+
+/** Forgets it, when the host has mounted its storage anew. */
+export async function forgetShutOut(directory: string, hostId: string): Promise<void> {
+  for (const note of ['fencing', 'shut-out'] as const) {
+    await rm(noteOf(directory, note, hostId), { force: true });
+  }
+}
 
 export async function startCephStack(settings: Environment = {}): Promise<CephStack> {
   await using undo = new AsyncDisposableStack();
@@ -40,10 +75,7 @@ export async function startCephStack(settings: Environment = {}): Promise<CephSt
   undo.defer(() => cephFs.endMounts());
   await stack.agent.stop(); // Its storage is not the shared one.
   const { directory } = stack;
-  const fence = join(directory, 'fence');
-  await writeFile(fence, fenceIn(directory));
-  await chmod(fence, 0o755);
-  const noteOf = (hostId: string): string => join(directory, 'shut-out', hostId);
+  const fence = await writeFence(directory, cephFs);
   const addHost = async (name: string): Promise<CephHost> => {
     const hostId = newHostId();
     const dataDir = join(directory, name);
@@ -54,7 +86,6 @@ export async function startCephStack(settings: Environment = {}): Promise<CephSt
       STORAGE_DIR: mount.directory,
       AGENT_DATA_DIR: dataDir,
       STORAGE_FENCE_COMMAND: fence,
-      CEPH_CONF: cephFs.ceph.configuration,
     };
     const node = await stack.addAgent(environment, mount.within);
     undo.defer(async () => {
@@ -66,16 +97,17 @@ export async function startCephStack(settings: Environment = {}): Promise<CephSt
   const hosts = [await addHost('first'), await addHost('second')] as const;
   stack.loops.ignore((file) =>
     hosts.some(
-      ({ hostId, mount }) => file.startsWith(`${mount.directory}/`) && existsSync(noteOf(hostId)),
+      ({ hostId, mount }) =>
+        file.startsWith(`${mount.directory}/`) && isBeingShutOut(directory, hostId),
     ),
   );
   const parts = undo.move();
   return {
     ...{ stack, cephFs, hosts },
-    isShutOut: ({ hostId }) => existsSync(noteOf(hostId)),
+    isShutOut: ({ hostId }) => wasShutOut(directory, hostId),
     remount: async ({ hostId, mount }) => {
       await cephFs.remount(mount);
-      await rm(noteOf(hostId));
+      await forgetShutOut(directory, hostId);
     },
     [Symbol.asyncDispose]: () => parts.disposeAsync(),
   };

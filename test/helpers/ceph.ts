@@ -70,14 +70,17 @@ export class Ceph implements AsyncDisposable {
   readonly daemons = new Map<string, Daemon>();
   readonly #undo = new AsyncDisposableStack();
 
-  private constructor(path: string) {
+  readonly #address: string;
+
+  private constructor(path: string, address: string) {
     this.path = path;
+    this.#address = address;
     this.configuration = `${path}/ceph.conf`;
   }
 
   static async start(options: CephOptions): Promise<Ceph> {
     const directory = await temporaryDirectory();
-    const ceph = new Ceph(directory.path);
+    const ceph = new Ceph(directory.path, options.address);
     ceph.#undo.use(directory);
     try {
       await ceph.#start(options);
@@ -102,7 +105,7 @@ export class Ceph implements AsyncDisposable {
   /**
    * Starts a daemon that is ended with the cluster.
    * @param name such as `osd.0`
-   * @param port waits until it listens there
+   * @param port waits until it listens there, at the cluster's address
    * @param within what starts it, with its arguments: its command line follows them
    */
   async launch(
@@ -117,7 +120,7 @@ export class Ceph implements AsyncDisposable {
     this.#undo.defer(async () => {
       await daemon.stop('SIGKILL'); // Its data is thrown away.
     });
-    await (port === undefined ? daemon.start() : startListening(daemon, port));
+    await (port === undefined ? daemon.start() : startListening(daemon, port, this.#address));
     return daemon;
   }
 

@@ -92,8 +92,13 @@ export class ClusterNode {
     daemon.start();
     await waitFor(`${daemon.name} to be ready`, async () => {
       if (!daemon.isRunning) throw new Error(`${daemon.name} ended: ${await daemon.readLog()}`);
-      return this.#isReady(this);
+      return this.isReady();
     });
+  }
+
+  /** Looks once. */
+  isReady(): Promise<boolean> {
+    return this.#isReady(this);
   }
 
   /** @returns the exit code, or null when it did not run or a signal ended it */

@@ -11,6 +11,7 @@ import { MiB } from '../../shared/units.ts';
 import { ApiClient } from './api.ts';
 import { TestAuthority } from './certificates.ts';
 import { ClusterNode } from './cluster-node.ts';
+import { ClusterRedis } from './cluster-redis.ts';
 import { Daemon, type Environment } from './daemon.ts';
 import { askWithCertificate } from './internal-port.ts';
 import { findFaults, findLeaks, forgetImageUse } from './leaks.ts';
@@ -20,21 +21,34 @@ import { clusterProxy } from './proxies.ts';
 import { provideTemplates } from './templates.ts';
 import { waitFor } from './wait.ts';
 
+const ANSWERS_WITHIN_MS = 10_000;
 const ZONE = 'sbx.localhost';
 
 export interface ClusterOptions {
   readonly controls?: number;
   readonly agents?: number;
-  /** Settings of each agent beside what every one has. */
+  /** Settings beside what every node of the kind has. */
   readonly agentSettings?: Environment;
   readonly controlSettings?: Environment;
   /** The sources that all of them begin with. */
   readonly checkout?: string;
+  /** Three servers of Redis with Sentinels instead of one. */
+  readonly redisFailsOver?: boolean | undefined;
+  /** Called when two loop devices stand on one image. */
+  readonly onTwoWriters?: (fault: string) => void;
+  /** Prepares a host before its agent is installed. @returns further settings of the agent */
+  readonly prepareHost?: (cluster: TestCluster, host: HostPlace) => Promise<Environment>;
+}
+
+/** Where a host of a cluster is. */
+export interface HostPlace {
+  readonly machine: NetworkMachine;
+  readonly dataDir: string;
 }
 
 const isAnswered = async (url: string): Promise<boolean> => {
   try {
-    return (await fetch(url)).ok;
+    return (await fetch(url, { signal: AbortSignal.timeout(ANSWERS_WITHIN_MS) })).ok;
   } catch {
     return false;
   }
@@ -52,13 +66,12 @@ export class TestCluster {
   readonly authority: TestAuthority;
   readonly controls: ClusterNode[] = [];
   readonly agents: ClusterNode[] = [];
+  readonly loops: LoopWatch;
   readonly #options: ClusterOptions;
-  readonly #loops: LoopWatch;
   readonly #cgroups: string[] = [];
-  #redis: ClusterNode | undefined;
+  #redis: ClusterRedis | undefined;
   #proxy: Daemon | undefined;
   #proxyMachine: NetworkMachine | undefined;
-  #redisUrl = '';
 
   private constructor(
     directory: string,
@@ -70,7 +83,7 @@ export class TestCluster {
     this.network = network;
     this.authority = authority;
     this.#options = options;
-    this.#loops = new LoopWatch(directory);
+    this.loops = new LoopWatch(directory, options.onTwoWriters);
   }
 
   /** The certificates of the process that calls this trust the cluster's authority from then on. */
@@ -83,7 +96,7 @@ export class TestCluster {
     const cluster = new TestCluster(directory, network, authority, options);
     try {
       await writeFile(cluster.ca, authority.certificate);
-      await cluster.#addRedis();
+      cluster.#redis = await cluster.#startRedis();
       const proxy = await network.addMachine('proxy');
       cluster.#proxyMachine = proxy;
       for (let count = 0; count < (options.controls ?? 2); count += 1) await cluster.addControl();
@@ -106,7 +119,7 @@ export class TestCluster {
     return `https://${this.#proxyMachine?.address}`;
   }
 
-  get redis(): ClusterNode {
+  get redis(): ClusterRedis {
     assert(this.#redis !== undefined);
     return this.#redis;
   }
@@ -146,18 +159,17 @@ export class TestCluster {
     const url = `https://${address}:8700/readyz`;
     const node = new ClusterNode(machine, 'control', this.directory, () => isAnswered(url));
     const { cert, key } = await this.#issue(machine);
+    const [first] = this.controls;
     await node.configure({
       ...this.#nodeTls(cert, key),
+      ...(first === undefined ? this.redis.settings : {}),
       ...{ CONTROL_TLS_CERT: cert, CONTROL_TLS_KEY: key, PUBLIC_BASE_URL: this.baseUrl },
       AUDIT_LOG: join(this.directory, `${machine.name}-audit.log`),
-      ...this.#proxySettings(),
+      TRUSTED_PROXIES: this.#proxyMachine?.address ?? '',
       ...this.#options.controlSettings,
     });
-    const [first] = this.controls;
     const from =
-      first === undefined
-        ? ['--redis-url', this.#redisUrl]
-        : ['--cluster', join(first.root, 'etc/berth/cluster.env')];
+      first === undefined ? [] : ['--cluster', join(first.root, 'etc/berth/cluster.env')];
     await node.script(this.#checkout, 'install', [
       ...['control', '--address', address, '--root', node.root, ...from],
     ]);
@@ -186,6 +198,7 @@ export class TestCluster {
       ...{ AGENT_TLS_CERT: cert, AGENT_TLS_KEY: key, AGENT_PUBLIC_URL: `https://${address}:8710` },
       ...{ INGRESS_TLS_CERT: cert, INGRESS_TLS_KEY: key },
       ...this.#options.agentSettings,
+      ...(await this.#options.prepareHost?.(this, { machine, dataDir })),
       ...settings,
     };
     await node.configure(own);
@@ -220,16 +233,20 @@ export class TestCluster {
     await waitFor('haproxy to see it', async () => (await countUps()) > before);
   }
 
-  /** Stops everything, then asserts that nothing is left. */
-  async stop(): Promise<void> {
+  /**
+   * Stops everything, then asserts that nothing is left.
+   * @param endStorage called once the agents have ended
+   */
+  async stop(endStorage?: () => Promise<void>): Promise<void> {
     const agents = await Promise.all(this.agents.map((node) => node.stop('SIGPWR')));
+    await endStorage?.();
     const codes = [...agents, ...(await Promise.all(this.controls.map((node) => node.stop())))];
     await this.#proxy?.stop();
     await this.#redis?.stop();
     const leaks = await this.network.findLeaks();
     await this.network[Symbol.asyncDispose]();
     for (const cgroup of this.#cgroups) leaks.push(...(await findLeaks(this.directory, cgroup)));
-    leaks.push(...this.#loops.stop());
+    leaks.push(...this.loops.stop());
     const logs = await Promise.all(
       [...this.agents, ...this.controls].map((node) => node.readLog()),
     );
@@ -256,36 +273,13 @@ export class TestCluster {
     };
   }
 
-  #proxySettings(): Environment {
-    return { TRUSTED_PROXIES: this.#proxyMachine?.address ?? '' };
-  }
-
-  async #addRedis(): Promise<void> {
-    const machine = await this.network.addMachine('redis');
-    const { cert, key } = await this.#issue(machine);
-    const node = new ClusterNode(machine, 'redis', this.directory, () =>
-      this.#redisAnswers(machine),
-    );
-    this.#redis = node;
-    const args = ['redis', '--address', machine.address, '--root', node.root];
-    await node.script(this.#checkout, 'install', args);
-    const file = join(node.root, 'etc/berth/redis.conf');
-    const written = await readFile(file, 'utf8');
-    const [, password = ''] = /^requirepass (\S+)$/mu.exec(written) ?? [];
-    const encrypted = ['port 0', 'tls-port 6379', 'tls-auth-clients no'];
-    const files = [`tls-cert-file ${cert}`, `tls-key-file ${key}`, `tls-ca-cert-file ${this.ca}`];
-    const changed = written
-      .replace(/^port 6379$/mu, [...encrypted, ...files].join('\n'))
-      .replace(/^dir .*$/mu, `dir ${this.directory}`);
-    await writeFile(file, changed);
-    this.#redisUrl = `rediss://:${password}@${machine.address}:6379`;
-    await node.start();
-  }
-
-  async #redisAnswers(machine: NetworkMachine): Promise<boolean> {
-    const command = ['redis-cli', '--tls', '--cacert', this.ca, '-h', machine.address, 'ping'];
-    const said = await machine.run(command).catch(() => '');
-    return /PONG|NOAUTH/u.test(said);
+  #startRedis(): Promise<ClusterRedis> {
+    const place = {
+      ...{ directory: this.directory, ca: this.ca, checkout: this.#checkout },
+      addMachine: (name: string) => this.network.addMachine(name),
+      issue: (machine: NetworkMachine) => this.#issue(machine),
+    };
+    return ClusterRedis.start(place, this.#options.redisFailsOver);
   }
 
   /** The documented haproxy, with TLS to control too. */

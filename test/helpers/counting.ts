@@ -7,5 +7,9 @@
 export const countInto = (path: string, seconds: number): string =>
   `bash -c 'mkfifo ${path}.clock; exec 3<> ${path}.clock; while :; do echo $((++i)) >> ${path}; read -rt ${seconds} -u 3; done'`;
 
+/** A command that leaves a process which does {@link countInto}, in a file that begins with 0. */
+export const beginCounting = (path: string, seconds: number): string =>
+  `echo 0 > ${path}; setsid ${countInto(path, seconds)} > /dev/null 2>&1 < /dev/null &`;
+
 /** A command that prints the last number that was counted into the file. */
 export const lastCount = (path: string): string => `tail -n 1 ${path}`;

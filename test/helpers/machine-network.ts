@@ -10,6 +10,8 @@ export class NetworkMachine {
   readonly name: string;
   readonly address: string;
   readonly namespace: string;
+  /** A file of a mount namespace: that of programs that start here, unless it is the test's own. */
+  mounts: string | undefined;
   readonly #cable: string;
 
   constructor(name: string, address: string, namespace: string, cable: string) {
@@ -21,7 +23,14 @@ export class NetworkMachine {
 
   /** Command line prefix that runs a program here. */
   get within(): readonly string[] {
-    return ['nsenter', `--net=/run/netns/${this.namespace}`];
+    const mounts = this.mounts === undefined ? [] : [`--mount=${this.mounts}`];
+    return ['nsenter', `--net=/run/netns/${this.namespace}`, ...mounts];
+  }
+
+  /** The ids of the processes that run here. */
+  async processes(): Promise<number[]> {
+    const listed = await run('ip', ['netns', 'pids', this.namespace]);
+    return listed.split('\n').filter(Boolean).map(Number);
   }
 
   /** Runs a program here to its end. @returns what it printed. @throws Error with what it complained of */
@@ -100,9 +109,9 @@ export class MachineNetwork implements AsyncDisposable {
   /** Processes that still run on the machines. */
   async findLeaks(): Promise<string[]> {
     const found: string[] = [];
-    for (const { namespace } of this.machines) {
-      const pids = (await run('ip', ['netns', 'pids', namespace])).split('\n').filter(Boolean);
-      found.push(...pids.map((pid) => `process ${pid} in ${namespace}`));
+    for (const machine of this.machines) {
+      const pids = await machine.processes();
+      found.push(...pids.map((pid) => `process ${pid} in ${machine.namespace}`));
     }
     return found;
   }

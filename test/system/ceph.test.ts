@@ -122,7 +122,9 @@ serial('a frozen host is shut out before another takes its disk, and writes noth
     t.is(await served(api, id, 'cat file; tail -n 1 late > last; sync last'), 'kept\n');
     t.true(hasMounted(other, id));
     t.true(ceph.isShutOut(handler));
-    t.regex(await other.node.daemon.readLog(), /"fencedHostId":"[^"]+","durationMs":\d+/u);
+    await waitFor('the fence to be logged', async () =>
+      /"fencedHostId":"[^"]+","durationMs":\d+/u.test(await other.node.daemon.readLog()),
+    );
     await exec(api, id, 'echo mine > taken; sync taken');
   } finally {
     for (const pid of frozen) process.kill(pid, 'SIGCONT');

@@ -4,7 +4,8 @@
  */
 import { join } from 'node:path';
 import test from 'ava';
-import { planRound } from '../chaos/plan.ts';
+import { Cluster } from '../chaos/cluster.ts';
+import { planRound, PROCESS_PACES, PROCESS_RULES } from '../chaos/plan.ts';
 import { describeRun } from '../chaos/report.ts';
 import { ChaosRun } from '../chaos/run.ts';
 import { isFull } from '../helpers/full.ts';
@@ -17,16 +18,24 @@ const FIXED_SEED = 1742;
 const ROUND_MS = isFull ? 60_000 : 20_000;
 const ROUNDS = isFull ? 15 : 1;
 
+const plan = (seed: number, round: number) =>
+  planRound(seed, round, {
+    roundMs: 60_000,
+    rules: PROCESS_RULES,
+    paces: PROCESS_PACES,
+    hosts: 2,
+  });
+
 test('a plan follows from its seed', (t) => {
-  t.deepEqual(planRound(7, 1, 60_000), planRound(7, 1, 60_000));
-  t.notDeepEqual(planRound(7, 1, 60_000), planRound(7, 2, 60_000));
-  t.notDeepEqual(planRound(7, 1, 60_000), planRound(8, 1, 60_000));
+  t.deepEqual(plan(7, 1), plan(7, 1));
+  t.notDeepEqual(plan(7, 1), plan(7, 2));
+  t.notDeepEqual(plan(7, 1), plan(8, 1));
 });
 
 test('whatever dies, nothing acknowledged is lost, nothing runs twice, and nothing is left behind', async (t) => {
   t.timeout(isFull ? 3 * 3_600_000 : 600_000);
   const logs = join(process.cwd(), `.local/chaos/${seedOfDay}`);
-  const run = await ChaosRun.start();
+  const run = await ChaosRun.start((findings) => Cluster.start(findings));
   try {
     for (const seed of [FIXED_SEED, seedOfDay]) {
       for (let round = 0; round < ROUNDS; round += 1)

@@ -13,8 +13,6 @@ const REPEAT_AFTER_MS = 700;
 const verdictOf = ({ code, data }: Attempt): string =>
   code === 'ok' && (data as ExecResult).exitCode !== 0 ? 'failed' : code;
 
-const append = (id: string, file: string): string => `echo ${id} >> ${file}`;
-
 /** Runs commands that append their own lines to a file on one disk, or on two at once. */
 export class Commands implements Workload {
   readonly #context: WorkloadContext;
@@ -50,6 +48,11 @@ export class Commands implements Workload {
     }
   }
 
+  #append(id: string, file: string): string {
+    const command = `echo ${id} >> ${file}`;
+    return this.#context.needsSync ? `${command} && sync ${file}` : command;
+  }
+
   #pick(): [diskId: string, ledger: RunLedger] {
     return this.#context.random.pick([...this.#ledgers]);
   }
@@ -57,7 +60,7 @@ export class Commands implements Workload {
   async #runOnOne(): Promise<void> {
     const [diskId, ledger] = this.#pick();
     const id = ledger.newId();
-    const body = { command: append(id, this.#file) };
+    const body = { command: this.#append(id, this.#file) };
     const path = `/api/disks/${diskId}/exec`;
     const { findings, api } = this.#context;
     ledger.tell(id, verdictOf(await attempt(findings, api, ['POST', path], { body })));
@@ -67,7 +70,7 @@ export class Commands implements Workload {
   async #runKeyed(over: AbortSignal): Promise<void> {
     const [diskId, ledger] = this.#pick();
     const id = ledger.newId();
-    const body = { command: append(id, this.#file) };
+    const body = { command: this.#append(id, this.#file) };
     const headers = { 'idempotency-key': id };
     const path = `/api/disks/${diskId}/exec`;
     const { findings, api } = this.#context;
@@ -91,7 +94,7 @@ export class Commands implements Workload {
     const [first, second] = [this.#pick(), this.#pick()];
     if (first[0] === second[0]) return;
     const [id, otherId] = [first[1].newId(), second[1].newId()];
-    const command = `${append(id, `a/${this.#file}`)} && ${append(otherId, `b/${this.#file}`)}`;
+    const command = `${this.#append(id, `a/${this.#file}`)} && ${this.#append(otherId, `b/${this.#file}`)}`;
     const body = { disks: { a: { disk: first[0] }, b: { disk: second[0] } }, command };
     const { findings, api } = this.#context;
     const verdict = verdictOf(await attempt(findings, api, ['POST', '/api/exec'], { body }));

@@ -1,5 +1,3 @@
-import { readdir } from 'node:fs/promises';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { newName } from '../../helpers/disks.ts';
 import { waitFor } from '../../helpers/wait.ts';
@@ -18,7 +16,7 @@ interface DiskOfList {
 /** Creates and deletes disks and API keys. */
 export class Records implements Workload {
   readonly #context: WorkloadContext;
-  readonly #storage: string;
+  readonly #diskFolders: () => Promise<string[]>;
   /** Acknowledged and not deleted. */
   readonly #disks = new Map<string, DiskOfList>();
   /** Whether these exist is unknown; creating them again must succeed. */
@@ -28,9 +26,9 @@ export class Records implements Workload {
   readonly #keys = new Map<string, string>();
   readonly #revoked = new Set<string>();
 
-  constructor(context: WorkloadContext, storage: string) {
+  constructor(context: WorkloadContext, diskFolders: () => Promise<string[]>) {
     this.#context = context;
-    this.#storage = storage;
+    this.#diskFolders = diskFolders;
   }
 
   async run(over: AbortSignal): Promise<void> {
@@ -144,7 +142,6 @@ export class Records implements Workload {
 
   /** Asserts that the storage holds the existing disks' folders and nothing else. */
   async #checkStorage(): Promise<void> {
-    const folders = join(this.#storage, 'disks');
     let odd: string[] = [];
     try {
       await waitFor(
@@ -152,7 +149,7 @@ export class Records implements Workload {
         async () => {
           const disks = await succeed<DiskOfList[]>(this.#context, ['GET', '/api/disks']);
           const ids = new Set(disks.map(({ id }) => id));
-          const found = new Set(await readdir(folders));
+          const found = new Set(await this.#diskFolders());
           odd = [...found.symmetricDifference(ids)];
           return odd.length === 0;
         },

@@ -1,10 +1,15 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ApiSandbox, ApiSandboxExec } from '../../helpers/sandboxes.ts';
-import { createSandbox, machinesOf, sandboxPath } from '../../helpers/sandboxes.ts';
-import { countInto, lastCount } from '../../helpers/counting.ts';
+import {
+  type ApiSandbox,
+  type ApiSandboxExec,
+  createSandbox,
+  machinesOf,
+  sandboxPath,
+} from '../../helpers/sandboxes.ts';
+import { beginCounting, lastCount } from '../../helpers/counting.ts';
 import { waitFor } from '../../helpers/wait.ts';
-import { type Attempt, attempt } from '../attempt.ts';
+import { type Attempt, attempt, STATES } from '../attempt.ts';
 import { RunLedger } from '../run-ledger.ts';
 import { succeed, type Workload, type WorkloadContext } from '../workload.ts';
 
@@ -13,26 +18,6 @@ const PAUSE_MS = { min: 50, max: 600 } as const;
 const SETTLES_WITHIN_MS = 150_000;
 const EXECS_REMEMBERED = 20;
 
-/** Codes that the state of a sandbox explains; a machine that was killed is in any state. */
-const STATES = [
-  'sandbox_not_running',
-  'sandbox_start_conflict',
-  'sandbox_pausing',
-  'sandbox_stopping',
-  'sandbox_terminated',
-  'sandbox_not_stopped',
-  'sandbox_has_forks',
-  'sandbox_name_conflict',
-  'rate_limited',
-];
-
-/**
- * Leaves a process that counts in memory: in a file system that is gone with the machine. The file
- * has the token in its name, which tells this process from that of another start.
- */
-const beginCounting = (token: string): string =>
-  `echo 0 > /run/${token}; setsid ${countInto(`/run/${token}`, 0.3)} > /dev/null 2>&1 < /dev/null &`;
-
 const isPassing = (status: string): boolean => /^(?:pending|pausing|stopping)$/u.test(status);
 
 /** A sandbox with a counter in its memory and a log on its disk, used by one caller. */
@@ -40,12 +25,14 @@ export class CountingSandbox implements Workload {
   readonly #context: WorkloadContext;
   readonly #id: string;
   readonly #ledger: RunLedger;
-  /** The token of the counting process, as far as this caller knows. */
+  /** Names the file of the counting process, in memory, and tells it from that of another start. */
   #token: string;
   /** The lowest value that the counter can have. */
   #counted = 0;
   /** The sandbox was started since the token was read, so its memory began anew. */
   #wasStarted = false;
+  /** When the sandbox last lost its memory with its host, as far as this caller knows. */
+  #lostAt: string | undefined;
   /** Records of commands that ended, as they were reported. */
   readonly #ended: ApiSandboxExec[] = [];
   readonly #forks = new Set<string>();
@@ -188,7 +175,7 @@ export class CountingSandbox implements Workload {
     const token = randomBytes(6).toString('hex');
     this.#wasStarted = false;
     this.#token = '';
-    const exec = await this.#exec(this.#id, beginCounting(token));
+    const exec = await this.#exec(this.#id, beginCounting(`/run/${token}`, 0.3));
     if (exec?.status !== 'completed') return;
     this.#token = token;
     this.#counted = 0;
@@ -204,6 +191,8 @@ export class CountingSandbox implements Workload {
     const { findings } = this.#context;
     const counter = (exec.stdout ?? '').trim();
     if (exec.exit_code !== 0 || !(Number(counter) >= counted)) {
+      const isLost = await this.#saysLost(id);
+      if (isLost !== false) return isLost === true;
       findings.count('losses');
       findings.report(
         `memory of ${id}: ${token} was at ${counted} or more, and now ${JSON.stringify(exec)}`,
@@ -213,6 +202,19 @@ export class CountingSandbox implements Workload {
     }
     if (id === this.#id) this.#counted = Math.max(counted, Number(counter));
     findings.count('counters read');
+    return true;
+  }
+
+  /** Whether its record says that its memory was lost with its host, and has not said so before. */
+  async #saysLost(id: string): Promise<boolean | undefined> {
+    const sandbox = await this.#state(id);
+    if (sandbox === undefined) return undefined;
+    if (sandbox.exit_reason !== 'host_lost') return false;
+    if (id !== this.#id) return true;
+    if (sandbox.running_at === this.#lostAt) return false;
+    this.#lostAt = sandbox.running_at;
+    this.#wasStarted = true;
+    this.#context.findings.count('memory lost with its host, and said so');
     return true;
   }
 
