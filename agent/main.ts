@@ -125,7 +125,7 @@ function jobHandlers(
     ...commandJobs(execs, storage),
     ...diskJobs(disks, storage),
     ...imageJobs(imageBuilds),
-    ...(sandboxes === undefined ? noSandboxJobs : sandboxJobs(sandboxes.registry)),
+    ...(sandboxes === undefined ? noSandboxJobs : sandboxJobs(sandboxes)),
   };
 }
 

@@ -46,7 +46,7 @@ const refuse = (): never => {
 };
 
 /** Disks of a simulated host are records only: nothing is made and nothing is attached. */
-const handlersOf = ({ registry }: HostSandboxes): JobHandlers<JobKind> => ({
+const handlersOf = ({ registry, creator }: HostSandboxes): JobHandlers<JobKind> => ({
   'exec.run': refuse,
   'grep.run': refuse,
   'image.build': refuse,
@@ -58,7 +58,7 @@ const handlersOf = ({ registry }: HostSandboxes): JobHandlers<JobKind> => ({
   'disk.stat': refuse,
   'disk.delegations': async () => answer({ delegations: [] }),
   'disk.revoke': refuse,
-  ...sandboxJobs(registry),
+  ...sandboxJobs({ registry, creator }),
 });
 
 const histogram = <L extends string>(name: string, ...labelNames: L[]): Histogram<L> =>
@@ -131,7 +131,7 @@ export class SimulatedHost {
   /** Makes a sandbox without any control node, and returns its id once it runs. */
   async addSandbox(accountId: string, name: string): Promise<string> {
     const sandboxId = newSandboxId();
-    const actor = await this.#sandboxes.registry.create({
+    const actor = await this.#sandboxes.creator.create({
       ...{ sandboxId, accountId, environment: {} },
       config: {
         ...{ name, ...SANDBOX, maxTtlSeconds: 86_400, idleTtlSeconds: 0 },

@@ -2,16 +2,19 @@ import type { SandboxJobKind } from '../../shared/jobs/jobs.ts';
 import { AppError } from '../../shared/errors.ts';
 import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
-import type { SandboxRegistry } from '../sandboxes/sandbox-registry.ts';
+import type { HostSandboxes } from '../sandboxes/open-sandboxes.ts';
 import { answer, type JobHandlers } from './job-handlers.ts';
 import { snapshotJobs } from './snapshot-jobs.ts';
 
 /** Handles the jobs on sandboxes by sending messages to their actors. */
-export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKind> => ({
+export const sandboxJobs = ({
+  registry,
+  creator,
+}: Pick<HostSandboxes, 'registry' | 'creator'>): JobHandlers<SandboxJobKind> => ({
   'sandbox.create': async ({
     payload: { sandboxId, accountId, environment, network, image, waitMs, ...config },
   }) => {
-    const actor = await registry.create({
+    const actor = await creator.create({
       ...{ sandboxId, accountId, config, environment, image },
       network: network && parseNetworkPolicy(network),
     });
@@ -29,11 +32,11 @@ export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKi
     return answer(dependentForks === undefined ? {} : { dependentForks });
   },
   'sandbox.fork': async ({ payload: { childId, name, checkpoint, waitMs, ...ref } }) => {
-    const child = await registry.fork(ref, { sandboxId: childId, name, checkpoint });
+    const child = await creator.fork(ref, { sandboxId: childId, name, checkpoint });
     await child.settled(waitMs);
     return answer({ sandbox: await child.publishedRecord() });
   },
-  ...snapshotJobs(registry),
+  ...snapshotJobs({ registry, creator }),
   'sandbox.setLimits': async ({ payload: { timeoutSeconds, idleTtlSeconds, ...ref } }) => {
     const actor = registry.find(ref);
     await actor.setLimits({ timeoutSeconds, idleTtlSeconds });
@@ -48,7 +51,7 @@ export const sandboxJobs = (registry: SandboxRegistry): JobHandlers<SandboxJobKi
     answer({ decisions: await registry.find(ref).decisions() }),
   'sandbox.usage': async ({ payload: ref }) => answer({ usage: await registry.find(ref).usage() }),
   'sandbox.discard': async ({ payload: ref }) => {
-    await registry.discard(ref);
+    await creator.discard(ref);
     return answer({});
   },
   'sandbox.exec': async ({ payload: { execId: id, waitMs, ...spec } }) => {

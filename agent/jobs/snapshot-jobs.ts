@@ -1,15 +1,18 @@
 import type { SandboxJobKind } from '../../shared/jobs/jobs.ts';
 import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
-import type { SandboxRegistry } from '../sandboxes/sandbox-registry.ts';
+import type { HostSandboxes } from '../sandboxes/open-sandboxes.ts';
 import { answer, type JobHandlers } from './job-handlers.ts';
 
 type SnapshotJobKind = Extract<SandboxJobKind, `snapshot.${string}` | 'sandbox.fromSnapshot'>;
 
 /** Handles the jobs on snapshots. */
-export const snapshotJobs = (registry: SandboxRegistry): JobHandlers<SnapshotJobKind> => ({
+export const snapshotJobs = ({
+  registry,
+  creator,
+}: Pick<HostSandboxes, 'registry' | 'creator'>): JobHandlers<SnapshotJobKind> => ({
   'sandbox.fromSnapshot': async ({ payload }) => {
     const { sandboxId, accountId, snapshotId, environment, network, waitMs, ...config } = payload;
-    const actor = await registry.createFromSnapshot({
+    const actor = await creator.createFromSnapshot({
       ...{ sandboxId, accountId, snapshotId, config, environment },
       network: network && parseNetworkPolicy(network),
     });
@@ -17,7 +20,7 @@ export const snapshotJobs = (registry: SandboxRegistry): JobHandlers<SnapshotJob
     return answer({ sandbox: await actor.publishedRecord() });
   },
   'snapshot.create': async ({ payload: { snapshotId, name, waitMs, ...ref } }) => {
-    const snapshot = await registry.snapshot(ref, { snapshotId, name });
+    const snapshot = await creator.snapshot(ref, { snapshotId, name });
     await snapshot.settled(waitMs);
     return answer({ snapshot: snapshot.record });
   },

@@ -25,7 +25,10 @@ import type { SandboxImages } from './sandbox-images.ts';
 import type { SandboxMounts } from './sandbox-mounts.ts';
 import { HostWatch } from './moving/host-watch.ts';
 import { SandboxCarrier } from './moving/sandbox-carrier.ts';
-import { SandboxMover } from './sandbox-mover.ts';
+import { type RecoveryDeps, recoverSandboxes } from './recover-sandboxes.ts';
+import { SandboxAdopter, type SandboxAdopterDeps } from './sandbox-adopter.ts';
+import { SandboxCreator } from './sandbox-creator.ts';
+import { SandboxMover, type SandboxMoverDeps } from './sandbox-mover.ts';
 import type { SharedStorage } from './moving/shared-storage.ts';
 import { SandboxPolicies } from './sandbox-policies.ts';
 import type { ObserveStart } from './start-clock.ts';
@@ -60,6 +63,7 @@ export interface SandboxParts {
 /** The sandboxes of a host on which they are enabled. */
 export interface HostSandboxes {
   readonly registry: SandboxRegistry;
+  readonly creator: SandboxCreator;
   readonly load: HostCapacity['load'];
   /** The state of each sandbox. */
   readonly states: readonly SandboxState[];
@@ -186,6 +190,18 @@ function openPrewarmed(
   });
 }
 
+type MovingPart = 'carrier' | 'watch' | 'adopter';
+
+/** @returns what moves the sandboxes from now on, where they may move */
+async function recover(
+  moving: { readonly carrier: SandboxCarrier; readonly watch: HostWatch } | undefined,
+  deps: Omit<RecoveryDeps, 'adopter'> & Omit<SandboxAdopterDeps & SandboxMoverDeps, MovingPart>,
+): Promise<SandboxMover | undefined> {
+  const adopter = moving && new SandboxAdopter({ ...deps, ...moving });
+  await recoverSandboxes({ ...deps, ...moving, adopter });
+  return adopter && moving && new SandboxMover({ ...deps, ...moving, adopter });
+}
+
 /** Recovers the sandboxes in the journal and removes the remains of all others. */
 export async function openSandboxes(
   settings: SandboxSettings,
@@ -214,21 +230,20 @@ export async function openSandboxes(
     ...{ driver, slots, uids, images, log, boots, resumes, snapshots, capacity },
   });
   const moving = await openMoving(settings, parts);
+  const common = {
+    ...{ ...shared, slots, capacity, images, prewarmed, snapshots },
+    ...{ journal: journal.sandboxes, mounts: parts.mounts },
+  } as const;
   const registry = new SandboxRegistry({
-    ...{ ...shared, dataDir, prewarmed, snapshots, images, image: parts.image },
-    carrier: moving?.carrier,
-    journal: journal.sandboxes,
-    ...{ slots, capacity, boots, resumes, publisher },
-    mounts: parts.mounts,
-    bootTimeoutMs: settings.bootTimeoutMs,
-    observeStart: parts.observeStart,
+    ...{ ...common, dataDir, carrier: moving?.carrier, boots, resumes, publisher },
+    ...{ bootTimeoutMs: settings.bootTimeoutMs, observeStart: parts.observeStart },
   });
-  await registry.recover();
-  const hosts = directory.hosts;
-  const mover = moving && new SandboxMover({ ...moving, hosts, ...shared, registry, capacity });
+  const creator = new SandboxCreator({ ...common, registry, image: parts.image });
+  const mover = await recover(moving, { ...common, registry, hosts: directory.hosts });
   const timer = announceRegularly(capacity, registry, log);
   return {
     registry,
+    creator,
     get load() {
       return capacity.load;
     },

@@ -7,6 +7,7 @@ import type { Logger } from '../../shared/log.ts';
 import type { HostOrder } from '../../shared/schemas/host.ts';
 import type { HostCapacity } from './host-capacity.ts';
 import type { MachineDriver } from './machine-driver.ts';
+import type { SandboxAdopter } from './sandbox-adopter.ts';
 import type { SandboxRegistry } from './sandbox-registry.ts';
 import type { CarriedRow } from './moving/carried-sandbox.ts';
 import type { HostWatch } from './moving/host-watch.ts';
@@ -20,6 +21,7 @@ export interface SandboxMoverDeps {
   readonly watch: HostWatch;
   readonly hosts: Pick<Hosts, 'list'>;
   readonly registry: SandboxRegistry;
+  readonly adopter: SandboxAdopter;
   readonly capacity: HostCapacity;
   readonly driver: MachineDriver;
   readonly log: Logger;
@@ -63,14 +65,13 @@ export class SandboxMover {
   }
 
   async #look(): Promise<void> {
-    const { watch, registry, capacity } = this.#deps;
+    const { watch, adopter, capacity } = this.#deps;
     if (this.#isClosed) return;
     await watch.beat();
-    await registry.forgetTaken();
+    await adopter.forgetTaken();
     const lost = await watch.lost();
     try {
-      if (this.#order === 'drained' && (await this.#hasSuccessor()))
-        await registry.releaseResting();
+      if (this.#order === 'drained' && (await this.#hasSuccessor())) await adopter.releaseResting();
       if (this.#order !== 'up' || capacity.load.isLow) return;
       let left = await this.#takeFrom('released', TAKEN_AT_ONCE_MAX);
       for (const { hostId } of lost) left = await this.#takeFrom({ hostId }, left);
@@ -93,14 +94,14 @@ export class SandboxMover {
 
   /** @returns how many more may be taken */
   async #takeFrom(place: Place, max: number): Promise<number> {
-    const { carrier, registry } = this.#deps;
+    const { carrier, adopter } = this.#deps;
     let left = max;
     const vmIds = max > 0 ? await carrier.storage.list(place) : [];
     for (const vmId of vmIds.toSorted(() => Math.random() - 0.5)) {
       if (left === 0 || this.#isClosed || this.#order !== 'up') break;
       if (!(await this.#canTake(vmId, place))) continue;
       if (!(await carrier.storage.take(vmId, place))) continue;
-      if (await registry.adopt(vmId)) left -= 1;
+      if (await adopter.adopt(vmId)) left -= 1;
     }
     return left;
   }

@@ -109,6 +109,11 @@ export class HostedSandboxes implements AsyncDisposable {
     return this.#opened.sandboxes.registry;
   }
 
+  get creator(): HostSandboxes['creator'] {
+    if (this.#opened === undefined) throw new Error('no agent is there');
+    return this.#opened.sandboxes.creator;
+  }
+
   get load(): HostSandboxes['load'] {
     if (this.#opened === undefined) throw new Error('no agent is there');
     return this.#opened.sandboxes.load;
@@ -131,7 +136,7 @@ export class HostedSandboxes implements AsyncDisposable {
   /** A sandbox that runs. */
   async create(changes: Partial<NewSandbox['config']> = {}): Promise<SandboxRef> {
     const sandbox = this.newSandbox(changes);
-    const actor = await this.registry.create(sandbox);
+    const actor = await this.creator.create(sandbox);
     await actor.settled(10_000);
     return { accountId: sandbox.accountId, sandboxId: sandbox.sandboxId };
   }

@@ -134,7 +134,7 @@ function create(world: World): void {
   const { accountId } = known;
   const image = draw(random, [undefined, undefined, IMAGE, { ...IMAGE, digest: DIGEST }]);
   const made = { sandboxId: id, accountId, config, environment: {}, image };
-  call(world, 'create', known, () => bear(world, known, agent.parts.registry.create(made)));
+  call(world, 'create', known, () => bear(world, known, agent.parts.creator.create(made)));
 }
 
 function fork(world: World, source: Known): void {
@@ -150,7 +150,7 @@ function fork(world: World, source: Known): void {
     await bear(
       world,
       known,
-      agent.parts.registry.fork(ref, { sandboxId: id, name, checkpoint: undefined }),
+      agent.parts.creator.fork(ref, { sandboxId: id, name, checkpoint: undefined }),
     );
     known.written.push(...files);
   });
@@ -167,7 +167,7 @@ function createFromSnapshot(world: World, snapshot: KnownSnapshot): void {
     ...{ config: { name, idleTtlSeconds }, environment: undefined, network: undefined },
   };
   call(world, 'createFromSnapshot', known, async () => {
-    await bear(world, known, agent.parts.registry.createFromSnapshot(given));
+    await bear(world, known, agent.parts.creator.createFromSnapshot(given));
     known.written.push(...snapshot.files);
   });
 }
@@ -187,14 +187,14 @@ async function bear(world: World, known: Known, made: Promise<SandboxActor>): Pr
 
 function end(world: World, action: 'delete' | 'discard', known: Known): void {
   const { agent } = world;
-  const { registry } = agent.parts;
+  const { registry, creator } = agent.parts;
   const ref = { accountId: known.accountId, sandboxId: known.id };
   call(world, action, known, async () => {
     known.ends += 1;
     known.isEnding = true;
     known.fate = 'maybe';
     try {
-      if (action === 'discard') await registry.discard(ref);
+      if (action === 'discard') await creator.discard(ref);
       else await registry.delete(ref);
     } finally {
       if (!agent.isDead) known.ends -= 1;

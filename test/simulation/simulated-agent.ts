@@ -8,6 +8,8 @@ import { FairTurns } from '../../agent/queues/fair-turns.ts';
 import { HostCapacity } from '../../agent/sandboxes/host-capacity.ts';
 import { Publisher, SandboxPublisher } from '../../agent/sandboxes/publisher.ts';
 import { PrewarmedMachines } from '../../agent/sandboxes/prewarmed-machines.ts';
+import { recoverSandboxes } from '../../agent/sandboxes/recover-sandboxes.ts';
+import { SandboxCreator } from '../../agent/sandboxes/sandbox-creator.ts';
 import { SandboxPolicies } from '../../agent/sandboxes/sandbox-policies.ts';
 import { SandboxRegistry } from '../../agent/sandboxes/sandbox-registry.ts';
 import { Snapshots as HostSnapshots } from '../../agent/sandboxes/snapshots.ts';
@@ -88,6 +90,7 @@ export class CountedUids extends UidPool {
 interface Parts {
   readonly journal: Journal;
   readonly registry: SandboxRegistry;
+  readonly creator: SandboxCreator;
   readonly snapshots: HostSnapshots;
   readonly capacity: HostCapacity;
   readonly slots: SlotPool;
@@ -208,14 +211,20 @@ export class SimulatedAgent {
           resumes,
           publisher,
         },
-        ...{ observeStart: () => undefined, image: undefined, log },
+        ...{ observeStart: () => undefined, log },
+      });
+      const creator = new SandboxCreator({
+        ...{ registry, capacity, images, policies, prewarmed, snapshots, uids, image: undefined },
       });
       const close = (): void => {
         publisher.close();
         snapshotPublisher.close();
       };
-      this.#parts = { journal, registry, snapshots, capacity, slots, uids, close };
-      await registry.recover();
+      this.#parts = { journal, registry, creator, snapshots, capacity, slots, uids, close };
+      await recoverSandboxes({
+        ...{ registry, adopter: undefined, journal: sandboxes, driver, mounts: noMounts },
+        ...{ snapshots, log },
+      });
       this.#announceRegularly(capacity, registry);
       this.isReady = true;
     });

@@ -24,7 +24,7 @@ export function takeSnapshot(world: World, source: Known, call: Call): void {
   const ref = { accountId: source.accountId, sandboxId: source.id };
   call(world, 'snapshot', id, async () => {
     try {
-      const snapshot = await agent.parts.registry.snapshot(ref, { snapshotId: id, name });
+      const snapshot = await agent.parts.creator.snapshot(ref, { snapshotId: id, name });
       await snapshot.made;
       if (agent.isDead || snapshot.isDeleting) return;
       known.fate = snapshot.row.state === 'ready' ? 'there' : 'maybe';

@@ -28,7 +28,7 @@ test('who is answered that a sandbox is in a state finds it so in the directory'
   const payload = { ...ref, action: 'pause', waitMs: 10_000 } as const;
   const envelope = { id: newJobId(), kind: 'sandbox.action', payload, replyTo: '' } as const;
   const job = { ...envelope, requestId: '', deadlineAt: Date.now() + 60_000 };
-  const { result } = await sandboxJobs(host.registry)['sandbox.action'](
+  const { result } = await sandboxJobs(host)['sandbox.action'](
     job,
     () => undefined,
     () => undefined,

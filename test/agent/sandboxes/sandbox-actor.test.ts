@@ -133,7 +133,7 @@ test('a sandbox that starts again before it was cleaned up has another slot', as
 test('a sandbox whose removal could not be journalled is as it was', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
   const { hosted, time } = host;
-  const { registry, accountId } = hosted;
+  const { registry, creator, accountId } = hosted;
   const actor = await host.create();
   const running = spec('exec sleep infinity');
   await actor.exec(running);
@@ -142,7 +142,7 @@ test('a sandbox whose removal could not be journalled is as it was', async (t) =
   });
   t.teardown(() => interceptFailpoints(undefined));
   const ref = { accountId, sandboxId: actor.id };
-  await t.throwsAsync(registry.discard(ref), { message: /cannot be written/u });
+  await t.throwsAsync(creator.discard(ref), { message: /cannot be written/u });
   interceptFailpoints(undefined);
   t.is((await actor.readExec(running.id)).exec.status, 'running');
   await actor.pause();
@@ -151,7 +151,7 @@ test('a sandbox whose removal could not be journalled is as it was', async (t) =
   await host.until(actor, 'running');
   hosted.machines.vms.get(actor.id)?.stop('guest_panic');
   await host.until(actor, 'failed');
-  await registry.discard(ref);
+  await creator.discard(ref);
   await time.until('nothing to be left', () => hosted.machines.list().length === 0);
   t.deepEqual(registry.states, []);
 });

@@ -5,10 +5,10 @@ import { waitFor } from '../../helpers/wait.ts';
 
 test('a deletion that fails after its intent is journalled is retried', async (t) => {
   await using hosted = await HostedSandboxes.open();
-  const { registry, machines } = hosted;
+  const { registry, creator, machines } = hosted;
   const ref = await hosted.create();
   const { accountId } = ref;
-  const child = await registry.fork(ref, {
+  const child = await creator.fork(ref, {
     sandboxId: crypto.randomUUID(),
     name: 'c',
     checkpoint: undefined,
@@ -68,7 +68,7 @@ test('a sandbox that cannot be recovered ends as killed by its host', async (t) 
 
 test('a sandbox that was stopped before it had a disk shows no checkpoint', async (t) => {
   await using hosted = await HostedSandboxes.open();
-  const { registry, machines, accountId } = hosted;
+  const { registry, creator, machines, accountId } = hosted;
   const ref = await hosted.create();
   const { config } = registry.find(ref).row;
   const held = Promise.withResolvers<void>();
@@ -76,7 +76,7 @@ test('a sandbox that was stopped before it had a disk shows no checkpoint', asyn
     if (point === 'before discard checkpoint') await held.promise;
   };
   const sandboxId = crypto.randomUUID();
-  const early = await registry.create({
+  const early = await creator.create({
     ...{ sandboxId, accountId, environment: {} },
     config: { ...config, name: 'early' },
   });
@@ -85,7 +85,7 @@ test('a sandbox that was stopped before it had a disk shows no checkpoint', asyn
   await early.settled(10_000);
   t.like(early.record, { state: 'stopped', checkpoint: undefined });
   t.is(machines.disks.has(sandboxId), false);
-  const copy = await registry.fork(
+  const copy = await creator.fork(
     { accountId, sandboxId },
     {
       ...{ sandboxId: crypto.randomUUID(), name: 'copy', checkpoint: undefined },

@@ -20,7 +20,7 @@ interface Opened {
 async function create(hosted: HostedSandboxes, digest?: string): Promise<Opened> {
   const image = { reference, ...(digest === undefined ? {} : { digest }) };
   const sandbox = { ...hosted.newSandbox({ baseImage: 'app:1' }), image };
-  await hosted.registry.create(sandbox);
+  await hosted.creator.create(sandbox);
   const ref = { accountId: sandbox.accountId, sandboxId: sandbox.sandboxId };
   return { hosted, ref, actor: () => hosted.registry.find(ref) };
 }
@@ -103,7 +103,7 @@ test('a sandbox that was stopped before its image came has forks that wait for i
   const { actor, ref } = await create(hosted);
   await actor().stop();
   const sandboxId = hosted.newSandbox().sandboxId;
-  const fork = await hosted.registry.fork(ref, { sandboxId, name: 'copy', checkpoint: undefined });
+  const fork = await hosted.creator.fork(ref, { sandboxId, name: 'copy', checkpoint: undefined });
   t.is(fork.row.state, 'pending_image');
   hosted.images.build = async () => builtImage();
   await fork.stop();
@@ -117,7 +117,7 @@ test('forks and the next agent hold the image of a sandbox', async (t) => {
   const { actor, ref } = await create(hosted);
   await runs(actor);
   const sandboxId = hosted.newSandbox().sandboxId;
-  const fork = await hosted.registry.fork(ref, { sandboxId, name: 'copy', checkpoint: undefined });
+  const fork = await hosted.creator.fork(ref, { sandboxId, name: 'copy', checkpoint: undefined });
   await runs(() => fork);
   t.is(hosted.images.holds.get(DIGEST), 2);
   t.is(hosted.machines.disks.get(fork.row.vmId)?.image, builtImage().rootDisk);

@@ -17,7 +17,7 @@ const BROKERED: NetworkPolicy = {
 
 async function create(hosted: HostedSandboxes, network?: NetworkPolicy): Promise<SandboxRef> {
   const sandbox = { ...hosted.newSandbox(), network };
-  const actor = await hosted.registry.create(sandbox);
+  const actor = await hosted.creator.create(sandbox);
   await actor.settled(10_000);
   return { accountId: sandbox.accountId, sandboxId: sandbox.sandboxId };
 }
@@ -52,7 +52,7 @@ test('a policy counts whenever the machine runs: after stop, pause, fork and ano
   await hosted.startAgent();
   again();
   const child = { sandboxId: randomUUID(), name: 'copy', checkpoint: undefined };
-  const copy = await hosted.registry.fork(ref, child);
+  const copy = await hosted.creator.fork(ref, child);
   await copy.settled(10_000);
   t.deepEqual(counting(hosted, { ...ref, sandboxId: child.sandboxId }), BROKERED);
   t.deepEqual(copy.record.network, hosted.registry.find(ref).record.network);

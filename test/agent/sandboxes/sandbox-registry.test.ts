@@ -12,24 +12,24 @@ const fork = (name: string) => ({ sandboxId: randomUUID(), name, checkpoint: und
 
 test('an id is created once, and never after it was taken back', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
-  const { registry, accountId } = host.hosted;
+  const { registry, creator, accountId } = host.hosted;
   const { row } = await host.create();
   const again = { ...host.hosted.newSandbox(), sandboxId: row.id };
-  await t.throwsAsync(registry.create(again), { code: 'outcome_unknown' });
+  await t.throwsAsync(creator.create(again), { code: 'outcome_unknown' });
   const late = host.hosted.newSandbox();
-  await registry.discard({ accountId, sandboxId: late.sandboxId });
-  await t.throwsAsync(registry.create(late), { code: 'cancelled' });
+  await creator.discard({ accountId, sandboxId: late.sandboxId });
+  await t.throwsAsync(creator.create(late), { code: 'cancelled' });
   t.deepEqual(registry.states, ['running']);
 });
 
 test('another account finds and discards nothing', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
-  const { registry } = host.hosted;
+  const { registry, creator } = host.hosted;
   const { id } = await host.create();
   const ref = { accountId: 'acct-00000000000000ff', sandboxId: id };
   t.throws(() => registry.find(ref), { code: 'not_found' });
-  await registry.discard(ref);
-  await t.throwsAsync(registry.fork(ref, fork('stolen')), { code: 'not_found' });
+  await creator.discard(ref);
+  await t.throwsAsync(creator.fork(ref, fork('stolen')), { code: 'not_found' });
   await t.throwsAsync(registry.delete(ref), { code: 'not_found' });
   t.is(host.find(id).row.state, 'running');
 });
@@ -53,7 +53,7 @@ test('what a full host refuses leaves nothing, and what rests makes room', async
 test('the next agent takes up every row of one that was killed, and nothing else', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
   const { hosted, time } = host;
-  const { registry, machines, namespaces } = hosted;
+  const { creator, machines, namespaces } = hosted;
   const [running, paused, stopped] = [
     await host.create(),
     await host.create(),
@@ -68,11 +68,11 @@ test('the next agent takes up every row of one that was killed, and nothing else
     if (point === 'before boot guest' || point === 'before copy disk') await new Promise(() => {});
     await gate(point, id);
   };
-  const pending = await registry.create(hosted.newSandbox());
+  const pending = await creator.create(hosted.newSandbox());
   await time.until('its machine', () => machines.vms.has(pending.id));
   const orphan = fork('orphan');
   const source = { accountId: hosted.accountId, sandboxId: running.id };
-  registry.fork(source, orphan).catch(() => undefined);
+  creator.fork(source, orphan).catch(() => undefined);
   await time.settle();
   const machine = machines.vms.get(running.id);
   await hosted.killAgent(time);
@@ -96,20 +96,20 @@ for (const outcome of ['is refused', 'is made'] as const) {
   test(`a sandbox is taken back while a fork of it waits that ${outcome}`, async (t) => {
     await using host = await TimedSandboxes.open(redis.redis);
     const { hosted, time } = host;
-    const { registry, accountId } = hosted;
+    const { registry, creator, accountId } = hosted;
     const { id } = await host.create();
     const ref = { accountId, sandboxId: id };
     const copied = Promise.withResolvers<void>();
     const { gate } = hosted;
     hosted.gate = (point, at) => (point === 'before copy disk' ? copied.promise : gate(point, at));
     const child = fork('child');
-    const forking = registry.fork(ref, child);
+    const forking = creator.fork(ref, child);
     const settled = forking.then(
       () => 'is made',
       () => 'is refused',
     );
     await time.settle();
-    const discarding = registry.discard(ref);
+    const discarding = creator.discard(ref);
     await time.settle();
     if (outcome === 'is made') copied.resolve();
     else copied.reject(new Error('the storage does not answer'));
@@ -129,7 +129,7 @@ for (const outcome of ['is refused', 'is made'] as const) {
 test('what is left of a creation that failed keeps its user until it is removed', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis, { slotsMax: 2 });
   const { hosted, time } = host;
-  const { registry, accountId, machines } = hosted;
+  const { creator, accountId, machines } = hosted;
   const source = await host.create();
   const { gate } = hosted;
   let failures = 0;
@@ -143,8 +143,8 @@ test('what is left of a creation that failed keeps its user until it is removed'
   };
   const child = fork('child');
   const ref = { accountId, sandboxId: source.id };
-  await t.throwsAsync(registry.fork(ref, child), { code: 'unavailable' });
-  await t.throwsAsync(registry.create({ ...hosted.newSandbox(), sandboxId: child.sandboxId }), {
+  await t.throwsAsync(creator.fork(ref, child), { code: 'unavailable' });
+  await t.throwsAsync(creator.create({ ...hosted.newSandbox(), sandboxId: child.sandboxId }), {
     code: 'outcome_unknown',
   });
   await time.pass(10_000);

@@ -22,7 +22,7 @@ const refOf = ({ id, accountId }: SandboxActor) => ({ accountId, sandboxId: id }
 
 async function snapshotOf(host: TimedSandboxes, source: SandboxActor, name = 'kept') {
   const wanted = { snapshotId: randomUUID(), name };
-  const snapshot = await host.hosted.registry.snapshot(refOf(source), wanted);
+  const snapshot = await host.hosted.creator.snapshot(refOf(source), wanted);
   await snapshot.made;
   return snapshot;
 }
@@ -42,7 +42,7 @@ const snapshotRefOf = ({ row }: Snapshot) => ({ accountId: row.accountId, snapsh
 for (const state of ['running', 'paused', 'stopped'] as const) {
   test(`sandboxes are created from a snapshot of one that was ${state}`, async (t) => {
     await using host = await TimedSandboxes.open(redis.redis);
-    const { registry, machines } = host.hosted;
+    const { creator, machines } = host.hosted;
     const source = await host.create({ memSizeMib: 512, idleTtlSeconds: 77 });
     machines.writeFile(source.row.vmId, FILE, 'one');
     if (state === 'paused') await source.pause();
@@ -53,7 +53,7 @@ for (const state of ['running', 'paused', 'stopped'] as const) {
     t.is(source.row.state, state);
     const children = [];
     for (const name of ['first', 'second']) {
-      const child = await registry.createFromSnapshot(fromSnapshot(snapshot, name));
+      const child = await creator.createFromSnapshot(fromSnapshot(snapshot, name));
       await host.until(child, 'running');
       t.like(child.row, { snapshotId: snapshot.row.id, parentId: undefined });
       t.like(child.row.config, { name, memSizeMib: 512, idleTtlSeconds: 77 });
@@ -69,21 +69,21 @@ for (const state of ['running', 'paused', 'stopped'] as const) {
 
 test('what the creator names replaces what the snapshot has, and secrets are kept', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
-  const { registry } = host.hosted;
+  const { creator } = host.hosted;
   const rule = { target: 'api.example', transform: { headers: { 'x-key': 'a-secret' } } };
   const policy = parseNetworkPolicy({ egress: { default: 'deny', allow: [rule] } });
   const given = { ...host.hosted.newSandbox(), network: policy, environment: { COLOUR: 'blue' } };
-  const source = await registry.create(given);
+  const source = await creator.create(given);
   await host.until(source, 'running');
   const snapshot = await snapshotOf(host, source);
   t.false(JSON.stringify(snapshot.record).includes('a-secret'));
-  const same = await registry.createFromSnapshot(fromSnapshot(snapshot, 'same'));
+  const same = await creator.createFromSnapshot(fromSnapshot(snapshot, 'same'));
   await host.until(same, 'running');
   t.deepEqual(same.row.environment, { COLOUR: 'blue' });
   t.deepEqual(same.row.network, source.row.network);
   t.not(same.row.networkSealed, undefined);
   t.deepEqual(host.hosted.policies.applied.get(same.row.slot ?? -1), policy);
-  const other = await registry.createFromSnapshot(
+  const other = await creator.createFromSnapshot(
     fromSnapshot(snapshot, 'other', {
       config: { name: 'other', maxTtlSeconds: 61 },
       environment: { COLOUR: 'red' },
@@ -97,10 +97,10 @@ test('what the creator names replaces what the snapshot has, and secrets are kep
 
 test('a snapshot is deleted after what stands on it, and its source after it', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
-  const { registry, machines, accountId } = host.hosted;
+  const { registry, creator, machines, accountId } = host.hosted;
   const source = await host.create();
   const snapshot = await snapshotOf(host, source);
-  const child = await registry.createFromSnapshot(fromSnapshot(snapshot, 'child'));
+  const child = await creator.createFromSnapshot(fromSnapshot(snapshot, 'child'));
   await host.until(child, 'running');
   const inTheWay = await registry.deleteSnapshot(snapshotRefOf(snapshot));
   t.deepEqual(inTheWay, { count: 1, diskIds: [child.row.rootDiskId] });
@@ -115,7 +115,7 @@ test('a snapshot is deleted after what stands on it, and its source after it', a
   const stranger = { accountId: 'acct-00000000000000ff', snapshotId: snapshot.row.id };
   await t.throwsAsync(registry.deleteSnapshot(stranger), { code: 'not_found' });
   await t.throwsAsync(
-    registry.createFromSnapshot({
+    creator.createFromSnapshot({
       ...fromSnapshot(snapshot, 'stolen'),
       accountId: stranger.accountId,
     }),
@@ -125,7 +125,7 @@ test('a snapshot is deleted after what stands on it, and its source after it', a
   t.is((await directory().get(accountId, snapshot.row.id))?.status, 'ready');
   t.is(await registry.deleteSnapshot(snapshotRefOf(snapshot)), undefined);
   t.is(await directory().get(accountId, snapshot.row.id), undefined);
-  await t.throwsAsync(registry.createFromSnapshot(fromSnapshot(snapshot, 'late')), {
+  await t.throwsAsync(creator.createFromSnapshot(fromSnapshot(snapshot, 'late')), {
     code: 'not_found',
   });
   t.is(await registry.delete(refOf(source)), undefined);
@@ -147,7 +147,7 @@ test('a snapshot that cannot be made says why, and keeps neither files nor name'
   t.regex(snapshot.record.failureReason ?? '', /does not answer/u);
   t.deepEqual(hosted.machines.list(), [source.id]);
   t.is(await directory().findByName(hosted.accountId, 'kept'), undefined);
-  await t.throwsAsync(hosted.registry.createFromSnapshot(fromSnapshot(snapshot, 'child')), {
+  await t.throwsAsync(hosted.creator.createFromSnapshot(fromSnapshot(snapshot, 'child')), {
     code: 'snapshot_not_ready',
   });
   const again = await snapshotOf(host, source);
@@ -158,14 +158,14 @@ test('a snapshot that cannot be made says why, and keeps neither files nor name'
 
 test('a snapshot that its creator gave up is taken back, before and after it was made', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
-  const { registry, accountId, machines } = host.hosted;
+  const { registry, creator, accountId, machines } = host.hosted;
   const source = await host.create();
   const late = { snapshotId: randomUUID(), name: 'late' };
   await registry.discardSnapshot({ accountId, snapshotId: late.snapshotId });
-  await t.throwsAsync(registry.snapshot(refOf(source), late), { code: 'cancelled' });
+  await t.throwsAsync(creator.snapshot(refOf(source), late), { code: 'cancelled' });
   const snapshot = await snapshotOf(host, source);
   await t.throwsAsync(
-    registry.snapshot(refOf(source), { snapshotId: snapshot.row.id, name: 'again' }),
+    creator.snapshot(refOf(source), { snapshotId: snapshot.row.id, name: 'again' }),
     { code: 'outcome_unknown' },
   );
   await registry.discardSnapshot(snapshotRefOf(snapshot));
@@ -185,16 +185,16 @@ test('an emptied directory is filled again, with names', async (t) => {
 test('nobody sees a snapshot that may still be refused', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
   const { hosted } = host;
-  const { registry, accountId } = hosted;
+  const { registry, creator, accountId } = hosted;
   const source = await host.create();
   const copied = Promise.withResolvers<void>();
   const { gate } = hosted;
   hosted.gate = (point, at) => (point === 'before copy disk' ? copied.promise : gate(point, at));
   const fork = { sandboxId: randomUUID(), name: 'fork', checkpoint: undefined };
-  const forking = registry.fork(refOf(source), fork);
+  const forking = creator.fork(refOf(source), fork);
   await host.time.settle();
   const wanted = { snapshotId: randomUUID(), name: 'kept' };
-  const making = registry.snapshot(refOf(source), wanted); // Waits for the fork.
+  const making = creator.snapshot(refOf(source), wanted); // Waits for the fork.
   await host.time.settle();
   await registry.republish();
   t.is(await directory().get(accountId, wanted.snapshotId), undefined);
@@ -210,7 +210,7 @@ for (const state of ['running', 'stopped'] as const) {
   test(`sandboxes from a snapshot of one that was ${state} take prewarmed machines of it`, async (t) => {
     await using host = await TimedSandboxes.open(redis.redis, { prewarmedMax: 3 });
     const { hosted, time } = host;
-    const { registry, machines } = hosted;
+    const { registry, creator, machines } = hosted;
     const source = await host.create();
     machines.writeFile(source.row.vmId, FILE, 'one');
     if (state === 'stopped') await source.stop();
@@ -221,13 +221,13 @@ for (const state of ['running', 'stopped'] as const) {
       [...machines.vms.keys()].find(
         (vmId) => !taken.has(vmId) && machines.readFile(vmId, FILE) === 'one',
       );
-    const first = await registry.createFromSnapshot(fromSnapshot(snapshot, 'first'));
+    const first = await creator.createFromSnapshot(fromSnapshot(snapshot, 'first'));
     await host.until(first, 'running');
     taken.add(first.row.vmId);
     await time.pass(2_000);
     await time.until('a prewarmed machine', () => ahead() !== undefined);
     await time.settle();
-    const second = await registry.createFromSnapshot(fromSnapshot(snapshot, 'second'));
+    const second = await creator.createFromSnapshot(fromSnapshot(snapshot, 'second'));
     await host.until(second, 'running');
     t.not(second.row.vmId, second.id, 'it took a prewarmed machine');
     t.is(machines.readFile(second.row.vmId, FILE), 'one');
@@ -248,13 +248,13 @@ for (const state of ['running', 'stopped'] as const) {
 
 /** Makes a snapshot, creates a sandbox of it, and deletes both. */
 async function useSnapshot(host: TimedSandboxes, source: SandboxActor): Promise<void> {
-  const { registry } = host.hosted;
-  const snapshot = await registry.snapshot(refOf(source), {
+  const { registry, creator } = host.hosted;
+  const snapshot = await creator.snapshot(refOf(source), {
     snapshotId: randomUUID(),
     name: 'kept',
   });
   await snapshot.made;
-  const child = await registry.createFromSnapshot(fromSnapshot(snapshot, 'child'));
+  const child = await creator.createFromSnapshot(fromSnapshot(snapshot, 'child'));
   await child.settled(60_000);
   await child.stop();
   await child.settled(60_000);
@@ -301,7 +301,7 @@ test('killed at whatever point, an agent leaves whole snapshots and nothing else
       t.not(hosted.machines.disks.get(id), undefined, point);
       const snapshot = { accountId, snapshotId: id };
       const other = { ...snapshot, sandboxId: randomUUID(), config: { name: 'other' } };
-      const child = await hosted.registry.createFromSnapshot({
+      const child = await hosted.creator.createFromSnapshot({
         ...{ ...other, environment: undefined, network: undefined },
       });
       await host.until(child, 'running');

@@ -1,0 +1,240 @@
+import { AppError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
+import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
+import { refuseIfDeep } from './fork-tree.ts';
+import type { HostCapacity } from './host-capacity.ts';
+import { toBase } from './image-wait.ts';
+import {
+  type NewFork,
+  type NewFromSnapshot,
+  newRow,
+  type NewSandbox,
+  type Origin,
+  type Owner,
+} from './new-sandbox.ts';
+import type { PrewarmedMachine, PrewarmedMachines } from './prewarmed-machines.ts';
+import type { SandboxActor } from './sandbox-actor.ts';
+import type { SandboxImages } from './sandbox-images.ts';
+import type { SandboxPolicies } from './sandbox-policies.ts';
+import type { SandboxRef, SandboxRegistry } from './sandbox-registry.ts';
+import type { StartState } from './sandbox-start.ts';
+import type { Snapshot } from './snapshot.ts';
+import type { NewSnapshot, Snapshots } from './snapshots.ts';
+import type { UidPool } from './uid-pool.ts';
+
+export interface SandboxCreatorDeps {
+  readonly registry: SandboxRegistry;
+  readonly capacity: HostCapacity;
+  readonly images: SandboxImages;
+  readonly policies: SandboxPolicies;
+  readonly prewarmed: PrewarmedMachines;
+  readonly snapshots: Snapshots;
+  readonly uids: UidPool;
+  /** The default image, if it describes itself. */
+  readonly image: SandboxImage | undefined;
+}
+
+/** How many discarded ids are remembered, in case the job that creates one arrives late. */
+const DISCARDED_MAX = 10_000;
+
+/** Makes sandboxes: anew, as forks of others, and from snapshots. Makes the snapshots, too. */
+export class SandboxCreator {
+  readonly #deps: SandboxCreatorDeps;
+  readonly #discarded = new Set<string>();
+  /** The creations under way. */
+  readonly #creations = new Map<SandboxActor, Promise<unknown>>();
+
+  constructor(deps: SandboxCreatorDeps) {
+    this.#deps = deps;
+  }
+
+  /** @throws AppError `no_capacity`, `host_full`; `cancelled` when the creation was discarded */
+  async create(sandbox: NewSandbox): Promise<SandboxActor> {
+    const { sandboxId, accountId, config, environment, network, image } = sandbox;
+    const { capacity, images, policies, prewarmed } = this.#deps;
+    this.#refuseIfKnown(sandboxId);
+    capacity.refuseIfFull(config);
+    const digest = image?.digest;
+    const held = digest === undefined ? undefined : await images.hold(sandboxId, digest);
+    if (held !== undefined) this.#refuseIfGone(sandboxId);
+    const described = image === undefined ? this.#description : {};
+    const origin = {
+      ...{ id: sandboxId, accountId, config: { ...config, ...described }, environment },
+      ...policies.store(sandboxId, network),
+      image: image && held ? toBase(image.reference, held) : image,
+    };
+    if (image !== undefined && held === undefined) {
+      const actor = this.#addNew(origin, this.#ownerWithout(sandboxId));
+      return this.#create(actor, { awaitsImage: true });
+    }
+    const taken = prewarmed.take(config, held);
+    return this.#create(this.#addNew(origin, taken), { slot: taken?.slot });
+  }
+
+  /**
+   * Copies a sandbox and starts the copy. When that fails, the source is unchanged.
+   * @throws AppError `not_found`, the verdict’s code, `sandbox_start_conflict` for another
+   *   checkpoint or too many generations, and those of {@link create}
+   */
+  async fork(ref: SandboxRef, { sandboxId, name, checkpoint }: NewFork): Promise<SandboxActor> {
+    this.#refuseIfKnown(sandboxId);
+    const source = this.#deps.registry.find(ref);
+    const { accountId, config, environment, image, uid } = source.row;
+    refuseIfDeep(source.id, 1, this.#deps.registry.family());
+    const digest = image?.digest;
+    if (digest !== undefined) await this.#deps.images.hold(sandboxId, digest);
+    this.#refuseIfGone(sandboxId);
+    const awaitsImage = uid < 0;
+    const child = this.#addNew(
+      {
+        ...{ id: sandboxId, accountId, environment, image, parentId: source.id },
+        ...this.#deps.policies.copy(source.row, sandboxId),
+        config: { ...config, name },
+      },
+      awaitsImage ? this.#ownerWithout(sandboxId) : undefined,
+    );
+    const owner = { vmId: child.row.vmId, uid: child.row.uid };
+    return this.#create(child, { copy: () => source.fork(owner, checkpoint), awaitsImage });
+  }
+
+  /**
+   * Begins to make a snapshot of a sandbox, which is unchanged.
+   * @throws AppError `not_found`, the verdict’s code, `host_full`, `sandbox_start_conflict` for too
+   *   many generations
+   */
+  async snapshot(ref: SandboxRef, wanted: NewSnapshot): Promise<Snapshot> {
+    const source = this.#deps.registry.find(ref);
+    this.#deps.capacity.refuseIfStorageLow();
+    refuseIfDeep(source.id, 2, this.#deps.registry.family()); // A sandbox created from it is another generation.
+    return this.#deps.snapshots.make(source, wanted);
+  }
+
+  /**
+   * Creates a sandbox from a snapshot and starts it.
+   * @throws AppError `not_found`, `snapshot_not_ready`, and those of {@link create}
+   */
+  async createFromSnapshot(given: NewFromSnapshot): Promise<SandboxActor> {
+    const { sandboxId, accountId, snapshotId, config, network } = given;
+    this.#refuseIfKnown(sandboxId);
+    const { capacity, images, policies, snapshots } = this.#deps;
+    capacity.refuseIfFull(snapshots.findReady({ accountId, snapshotId }).row.config);
+    const { image } = snapshots.findReady({ accountId, snapshotId }).row;
+    if (image?.digest !== undefined) {
+      await images.hold(sandboxId, image.digest);
+      this.#refuseIfGone(sandboxId, () => snapshots.findReady({ accountId, snapshotId }));
+    }
+    const snapshot = snapshots.findReady({ accountId, snapshotId });
+    const policy =
+      network === undefined
+        ? policies.copy(snapshot.row, sandboxId)
+        : policies.store(sandboxId, network);
+    const taken = this.#takePrewarmed(snapshot);
+    const child = this.#addNew(
+      {
+        ...{ id: sandboxId, accountId, snapshotId, image },
+        environment: given.environment ?? snapshot.row.environment,
+        ...policy,
+        config: { ...snapshot.row.config, ...config },
+      },
+      taken,
+    );
+    const { vmId, uid } = child.row;
+    const state = snapshot.row.hasMemory ? 'pending_resume' : 'pending_start';
+    const copy = (): Promise<StartState> =>
+      taken === undefined ? snapshot.copyTo({ vmId, uid }) : Promise.resolve(state);
+    return this.#create(child, { slot: taken?.slot, copy });
+  }
+
+  #takePrewarmed({ row }: Snapshot): PrewarmedMachine | undefined {
+    const { config, image, hasMemory, id, sizeBytes } = row;
+    // Memory that a machine continues from is its own from the start.
+    if (hasMemory && sizeBytes > LIMITS.snapshotPrewarmedBytesMax) return undefined;
+    const digest = image?.digest;
+    return this.#deps.prewarmed.take(config, digest === undefined ? undefined : { digest }, id);
+  }
+
+  /** Removes a sandbox whose creator gave up, also if the job that creates it has yet to arrive. */
+  async discard({ accountId, sandboxId }: SandboxRef): Promise<void> {
+    if (this.#discarded.size >= DISCARDED_MAX) this.#discarded.clear();
+    this.#discarded.add(sandboxId);
+    const actor = this.#deps.registry.actors.find(({ id }) => id === sandboxId);
+    if (actor === undefined || actor.accountId !== accountId) return;
+    // A fork that is being created may still fail, and then does not count.
+    for (let begun = this.#forksBegun(sandboxId); begun.length > 0;) {
+      await Promise.all(begun);
+      begun = this.#forksBegun(sandboxId);
+    }
+    await this.#deps.snapshots.madeOf(sandboxId);
+    // The account has found and forked it, so it is in use after all.
+    if (this.#deps.registry.dependentForks(sandboxId) !== undefined) return;
+    await actor.discard();
+  }
+
+  /** What the default image is, for the configuration of its sandboxes. */
+  get #description(): Pick<SandboxConfig, 'image'> {
+    const { image } = this.#deps;
+    return image === undefined ? {} : { image };
+  }
+
+  /**
+   * @throws AppError `outcome_unknown`, `cancelled` when no sandbox with this id may be created,
+   *   `no_capacity` when none may
+   */
+  #refuseIfKnown(sandboxId: string): void {
+    const { registry, capacity } = this.#deps;
+    if (registry.hasLeftovers(sandboxId) || registry.has(sandboxId))
+      throw new AppError('outcome_unknown', 'the creation was begun before');
+    if (this.#discarded.has(sandboxId))
+      throw new AppError('cancelled', 'the creation was discarded');
+    capacity.refuseIfCordoned();
+  }
+
+  /** As {@link #refuseIfKnown}, after a wait: gives up what is held for the sandbox, too. */
+  #refuseIfGone(sandboxId: string, refuse?: () => unknown): void {
+    try {
+      this.#refuseIfKnown(sandboxId);
+      refuse?.();
+    } catch (error) {
+      if (!this.#deps.registry.has(sandboxId)) this.#deps.images.release(sandboxId);
+      throw error;
+    }
+  }
+
+  /** Of a sandbox that has no image yet and therefore needs no user. */
+  #ownerWithout(sandboxId: string): Owner {
+    return { vmId: sandboxId, uid: this.#deps.uids.takePlaceholder() };
+  }
+
+  /** Adds a sandbox that is about to be created, with the id and uid that it has already. */
+  #addNew(origin: Origin, owner?: Owner): SandboxActor {
+    const vmId = owner?.vmId ?? origin.id;
+    return this.#deps.registry.add(
+      newRow(origin, { vmId, uid: owner?.uid ?? this.#deps.uids.take() }),
+    );
+  }
+
+  async #create(
+    actor: SandboxActor,
+    creation: Parameters<SandboxActor['create']>[0],
+  ): Promise<SandboxActor> {
+    const creating = actor.create(creation);
+    const isOver = creating.then(
+      () => this.#creations.delete(actor),
+      () => {
+        this.#creations.delete(actor);
+        this.#deps.registry.forgetUncreated(actor);
+      },
+    );
+    this.#creations.set(actor, isOver);
+    await creating;
+    return actor;
+  }
+
+  /** Each promise settles when the fork is created, or has failed to be. */
+  #forksBegun(sandboxId: string): Promise<unknown>[] {
+    return [...this.#creations].flatMap(([{ row }, isOver]) =>
+      row.parentId === sandboxId ? [isOver] : [],
+    );
+  }
+}
