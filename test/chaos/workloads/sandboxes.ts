@@ -18,6 +18,8 @@ const PAUSE_MS = { min: 50, max: 600 } as const;
 const SETTLES_WITHIN_MS = 150_000;
 const EXECS_REMEMBERED = 20;
 
+const outcomeOf = ({ status, exit_code: exitCode, stdout }: ApiSandboxExec): string =>
+  `${status} ${exitCode} ${stdout}`;
 const isPassing = (status: string): boolean => /^(?:pending|pausing|stopping)$/u.test(status);
 
 /** A sandbox with a counter in its memory and a log on its disk, used by one caller. */
@@ -153,18 +155,17 @@ export class CountingSandbox implements Workload {
   /** Asserts that the record of an ended command has not changed. */
   async #checkRecord(): Promise<void> {
     if (this.#ended.length === 0) return;
-    const exec = this.#context.random.pick(this.#ended);
+    const { findings, random } = this.#context;
+    const exec = random.pick(this.#ended);
     const path = `${sandboxPath(this.#id)}/execs/${exec.exec_id}`;
     const { code, data } = await this.#call('GET', path, undefined, ['not_found']);
-    const found = data as ApiSandboxExec;
-    const isSame =
-      code !== 'ok' ||
-      (found.status === exec.status &&
-        found.exit_code === exec.exit_code &&
-        found.stdout === exec.stdout);
-    if (code === 'not_found' || !isSame) {
-      this.#context.findings.count('losses');
-      this.#context.findings.report(
+    const isSame = code !== 'ok' || outcomeOf(data as ApiSandboxExec) === outcomeOf(exec);
+    // Those since its last change of state are lost with its host (docs/operations.md).
+    if (code === 'not_found' && (exec.finished_at ?? '') < (this.#lostAt ?? '')) {
+      findings.count('records lost with their host');
+    } else if (code === 'not_found' || !isSame) {
+      findings.count('losses');
+      findings.report(
         `the record of ${exec.exec_id} was ${JSON.stringify(exec)}, is ${code} ${JSON.stringify(data)}`,
       );
     }
@@ -209,10 +210,13 @@ export class CountingSandbox implements Workload {
   async #saysLost(id: string): Promise<boolean | undefined> {
     const sandbox = await this.#state(id);
     if (sandbox === undefined) return undefined;
-    if (sandbox.exit_reason !== 'host_lost') return false;
-    if (id !== this.#id) return true;
-    if (sandbox.running_at === this.#lostAt) return false;
-    this.#lostAt = sandbox.running_at;
+    return id === this.#id ? this.#noteLoss(sandbox) : sandbox.exit_reason === 'host_lost';
+  }
+
+  /** @returns whether it runs from its disk since its host was lost, and this is news */
+  #noteLoss({ status, exit_reason: reason, running_at: at }: ApiSandbox): boolean {
+    if (status !== 'running' || reason !== 'host_lost' || at === this.#lostAt) return false;
+    this.#lostAt = at;
     this.#wasStarted = true;
     this.#context.findings.count('memory lost with its host, and said so');
     return true;
@@ -236,6 +240,7 @@ export class CountingSandbox implements Workload {
   async #tend(): Promise<void> {
     const sandbox = await this.#state(this.#id);
     if (sandbox === undefined || isPassing(sandbox.status)) return;
+    this.#noteLoss(sandbox);
     const { status } = sandbox;
     if (status === 'paused') await this.#command('resume');
     else if (status !== 'running') await this.#command('start');
