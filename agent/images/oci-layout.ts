@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
-import { constants } from 'node:fs';
-import { chown, lstat, mkdir, open, rename, writeFile } from 'node:fs/promises';
+import { chown, lstat, mkdir, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { readFileWithin } from '../system/read-file-within.ts';
 import { ImageFailure } from './image-source.ts';
 import { type OciDescriptor, type OciManifest, toOciManifest } from './oci-manifest.ts';
 
@@ -24,18 +24,6 @@ async function readBlob(layout: string, digest: string, bytesMax: number): Promi
   const bytes = await readFileWithin(blobPath(layout, digest), bytesMax);
   if (digestOf(bytes) === digest) return bytes.toString('utf8');
   throw new ImageFailure('interrupted', `a stored part of the image is damaged: ${digest}`);
-}
-
-/** @throws Error when the file is longer, or a link */
-export async function readFileWithin(path: string, bytesMax: number): Promise<Buffer> {
-  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW);
-  try {
-    const { size } = await file.stat();
-    if (size > bytesMax) throw new Error(`${path} has ${size} bytes, more than ${bytesMax}`);
-    return await file.readFile();
-  } finally {
-    await file.close();
-  }
 }
 
 /**

@@ -8,7 +8,8 @@ import { run } from '../system/spawn.ts';
 import { syncPath } from '../system/write-durably.ts';
 import type { ImagePlatform } from './built-image.ts';
 import { ImageFailure } from './image-source.ts';
-import { checkLayout, digestOf, readFileWithin } from './oci-layout.ts';
+import { readFileWithin } from '../system/read-file-within.ts';
+import { checkLayout, digestOf } from './oci-layout.ts';
 import { chooseManifest, type OciManifest, parseManifest } from './oci-manifest.ts';
 
 const MANIFEST = 'manifest.json';

@@ -1,4 +1,3 @@
-import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import Type from 'typebox';
 import { errnoOf } from '../../../shared/errors.ts';
@@ -20,6 +19,7 @@ import {
 import { type Ring, seal, unseal } from '../../../shared/secrets.ts';
 import { compile } from '../../../shared/validate.ts';
 import type { SandboxExecRow, SandboxRow } from '../../journal/sandbox-journal.ts';
+import { readFileWithin } from '../../system/read-file-within.ts';
 import { writeDurably } from '../../system/write-durably.ts';
 
 /*
@@ -180,9 +180,7 @@ export async function readExecs(
 
 async function readBounded(path: string, bytesMax: number): Promise<string | undefined> {
   try {
-    const { size } = await stat(path);
-    if (size > bytesMax) throw new Error(`${path} is larger than what a host writes`);
-    return await readFile(path, 'utf8');
+    return (await readFileWithin(path, bytesMax)).toString('utf8');
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return undefined;
     throw error;

@@ -120,7 +120,9 @@ export class SharedStorage {
   /** The machines at a place. */
   async list(at: Place = { hostId: this.#hostId }): Promise<string[]> {
     try {
-      return (await readdir(this.#placeOf(at))).filter(isVmId);
+      const entries = await readdir(this.#placeOf(at), { withFileTypes: true });
+      // A link would lead to a machine that lies, and may be used, elsewhere.
+      return entries.flatMap((each) => (each.isDirectory() && isVmId(each.name) ? each.name : []));
     } catch (error) {
       if (errnoOf(error) === 'ENOENT') return [];
       throw error;
