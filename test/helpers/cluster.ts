@@ -1,6 +1,6 @@
 import assert from 'node:assert';
 import { randomBytes } from 'node:crypto';
-import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import tls from 'node:tls';
@@ -95,6 +95,7 @@ export class TestCluster {
     const network = await MachineNetwork.open();
     const cluster = new TestCluster(directory, network, authority, options);
     try {
+      await mkdir(cluster.#tls);
       await writeFile(cluster.ca, authority.certificate);
       cluster.#redis = await cluster.#startRedis();
       const proxy = await network.addMachine('proxy');
@@ -111,7 +112,12 @@ export class TestCluster {
 
   /** Certificates (PEM) of the authority of all that this cluster has. */
   get ca(): string {
-    return join(this.directory, 'ca.pem');
+    return join(this.#tls, 'ca.pem');
+  }
+
+  /** Nothing else is written here: nodes watch the directories of their certificates. */
+  get #tls(): string {
+    return join(this.directory, 'tls');
   }
 
   /** Where callers find control: haproxy. */
@@ -263,7 +269,7 @@ export class TestCluster {
     machine: NetworkMachine,
     names: readonly string[] = [],
   ): Promise<{ cert: string; key: string }> {
-    return this.authority.issue(this.directory, machine.name, [machine.address, ...names]);
+    return this.authority.issue(this.#tls, machine.name, [machine.address, ...names]);
   }
 
   #nodeTls(cert: string, key: string): Environment {
