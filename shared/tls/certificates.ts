@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto';
-import { readFile, watch } from 'node:fs/promises';
+import { watch } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { createSecureContext, type SecureContext } from 'node:tls';
 import { runInBackground } from '../background.ts';
 import { toError } from '../errors.ts';
@@ -79,20 +79,23 @@ export class Certificates {
     const { certPath, keyPath, caPath = certPath } = this.#paths;
     // The directories, because files are usually replaced rather than written.
     for (const directory of new Set([certPath, keyPath, caPath].map((path) => dirname(path)))) {
-      runInBackground('tls.watch', () => this.#watchDirectory(directory, log));
+      this.#watchDirectory(directory, log);
     }
   }
 
-  async #watchDirectory(directory: string, log: Logger): Promise<void> {
-    const { signal } = this.#watching;
-    try {
-      for await (const _change of watch(directory, { persistent: false, signal })) {
-        await sleep(SETTLE_MS, undefined, { ref: false });
-        await this.#reload(log);
-      }
-    } catch (error) {
-      if (!signal.aborted) throw error;
-    }
+  /** However often anything changes beside the files, they are read again at most every SETTLE_MS. */
+  #watchDirectory(directory: string, log: Logger): void {
+    let due: NodeJS.Timeout | undefined;
+    const reload = (): void => {
+      due = undefined;
+      runInBackground('tls.reload', () => this.#reload(log));
+    };
+    const watcher = watch(directory, { persistent: false, signal: this.#watching.signal });
+    watcher.on('change', () => (due ??= setTimeout(reload, SETTLE_MS).unref()));
+    watcher.on('error', (error) => {
+      runInBackground('tls.watch', () => Promise.reject(error));
+    });
+    watcher.on('close', () => clearTimeout(due));
   }
 
   async #reload(log: Logger): Promise<void> {
