@@ -208,9 +208,9 @@ export type GuestProcessRecord = Omit<RecordOf<typeof processRecord>, 'sinceEndM
 
 /**
  * Converts a time since an end into a time of day by the host's clock. The guest sends no time of day,
- * because its clock may be wrong or set by its owner.
+ * because its clock may be wrong or set by its owner. A hostile guest may send any number.
  */
-export const endedAtOf = (sinceEndMs: number): number => Date.now() - sinceEndMs;
+export const endedAtOf = (sinceEndMs: number): number => Math.max(0, Date.now() - sinceEndMs);
 
 const HEAD_BYTES = 5;
 const CHECKSUM_BYTES = 4;

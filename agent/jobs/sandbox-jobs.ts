@@ -50,6 +50,8 @@ export const sandboxJobs = ({
   'sandbox.decisions': async ({ payload: ref }) =>
     answer({ decisions: await registry.find(ref).decisions() }),
   'sandbox.usage': async ({ payload: ref }) => answer({ usage: await registry.find(ref).usage() }),
+  'sandbox.processes': async ({ payload: ref }) =>
+    answer({ processes: await registry.find(ref).processes() }),
   'sandbox.discard': async ({ payload: ref }) => {
     await creator.discard(ref);
     return answer({});
@@ -94,6 +96,7 @@ export const noSandboxJobs: JobHandlers<SandboxJobKind> = {
   'sandbox.setNetwork': refuse,
   'sandbox.decisions': refuse,
   'sandbox.usage': refuse,
+  'sandbox.processes': refuse,
   'sandbox.discard': refuse,
   'sandbox.exec': refuse,
   'sandbox.execs': refuse,

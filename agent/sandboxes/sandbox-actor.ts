@@ -4,6 +4,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxUsage } from '../../shared/jobs/sandbox-kinds.ts';
 import type { NetworkDecision } from '../../shared/schemas/network-decision.ts';
 import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
+import type { SandboxProcess } from '../../shared/schemas/sandbox-process.ts';
 import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
@@ -402,6 +403,21 @@ export class SandboxActor {
       this.#context.sandbox.touch();
       return this.#context.processes;
     });
+  }
+
+  /**
+   * The processes of its sessions. Whoever lists them does not use the sandbox.
+   * @throws AppError `sandbox_not_running`, `unavailable` when the guest does not answer
+   */
+  async processes(): Promise<SandboxProcess[]> {
+    await this.#mailbox.send(async () => this.#gate.judge('connect'));
+    try {
+      return await this.#context.processes.list();
+    } catch (error) {
+      if (!(error instanceof SessionError)) throw error;
+      const code = error.code === 'sandbox_not_running' ? error.code : 'unavailable';
+      throw new AppError(code, error.message, { cause: error });
+    }
   }
 
   /** Resolves when every action requested so far has begun. */

@@ -7,6 +7,9 @@ import {
 } from '../../shared/schemas/sandbox.ts';
 import { refusalsOf } from '../../shared/sandbox-lifecycle.ts';
 import { presentSandbox } from '../http/present-sandbox.ts';
+import { SandboxProcessList } from '../../shared/schemas/sandbox-process.ts';
+import { SANDBOX_HOST_ERRORS } from '../http/route-errors.ts';
+import { listSandboxProcesses } from '../services/sandbox-processes.ts';
 import { route } from '../http/route.ts';
 import { connectSandbox } from '../services/connect-sandbox.ts';
 import { findSandbox, findSandboxByName } from '../services/find-sandbox.ts';
@@ -60,4 +63,23 @@ const connectByNameRoute = route({
   },
 });
 
-export const sandboxConnectionRoutes = [connectByNameRoute, connectSandboxRoute];
+const listProcesses = route({
+  method: 'get',
+  path: '/api/sandboxes/{sid}/processes',
+  operationId: 'listSandboxProcesses',
+  scope: 'read',
+  summary: 'List the processes of sessions in a running sandbox',
+  description:
+    'Those that sessions started, also when nobody is attached: they run on, and sessions attach to them by their ids. Commands of execs have a list of their own. Asking does not count as a use of the sandbox.',
+  tag,
+  params: SandboxPath,
+  replies: { 200: success(SandboxProcessList) },
+  errors: ['not_found', ...refusalsOf('connect'), ...SANDBOX_HOST_ERRORS],
+  async handle({ deps, caller, params, requestId }) {
+    const ref = { accountId: caller.accountId, sandboxId: params.sid };
+    const processes = await listSandboxProcesses(deps, ref, { requestId });
+    return { status: 200, data: { processes } };
+  },
+});
+
+export const sandboxConnectionRoutes = [connectByNameRoute, connectSandboxRoute, listProcesses];

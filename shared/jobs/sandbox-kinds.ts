@@ -4,6 +4,7 @@ import { LIMITS } from '../limits.ts';
 import type { NetworkDecision } from '../schemas/network-decision.ts';
 import { NetworkPolicy } from '../schemas/network-policy.ts';
 import { SandboxMounts } from '../schemas/sandbox-mount.ts';
+import type { SandboxProcess } from '../schemas/sandbox-process.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../schemas/sandbox-record.ts';
 import type { SnapshotRecord } from '../schemas/snapshot-record.ts';
 import { ANSWER_GRACE_MS, type JobKindRow } from './job-kind.ts';
@@ -118,6 +119,8 @@ export const sandboxKinds = {
   'sandbox.decisions': { ...onSandbox, payload: SandboxRef },
   /** Measures the sandbox's current usage. */
   'sandbox.usage': { ...onSandbox, payload: SandboxRef },
+  /** The processes of its sessions, while it runs. */
+  'sandbox.processes': { ...onSandbox, payload: SandboxRef },
   /** Takes a sandbox back whose creator was told that there is none. Idempotent. */
   'sandbox.discard': { ...onSandbox, payload: SandboxRef },
   /** Its output is beside it when it has ended. */
@@ -202,6 +205,7 @@ export interface SandboxResults {
   'sandbox.setNetwork': { readonly sandbox: SandboxRecord };
   'sandbox.decisions': { readonly decisions: readonly NetworkDecision[] };
   'sandbox.usage': { readonly usage: SandboxUsage };
+  'sandbox.processes': { readonly processes: readonly SandboxProcess[] };
   'sandbox.discard': Record<string, never>;
   /** Its output is beside it when it has ended. */
   'sandbox.exec': { readonly exec: SandboxExecRecord };

@@ -205,6 +205,7 @@ const calls: Readonly<Record<string, Call>> = {
   getSandboxNetwork: { method: 'GET', path: `${sandboxPath}/network` },
   setSandboxNetwork: { method: 'PUT', path: `${sandboxPath}/network`, body: {} },
   listSandboxNetworkDecisions: { method: 'GET', path: `${sandboxPath}/network/decisions` },
+  listSandboxProcesses: { method: 'GET', path: `${sandboxPath}/processes` },
   getSandboxMetrics: { method: 'GET', path: `${sandboxPath}/metrics` },
   createSnapshot: { method: 'POST', path: `${sandboxPath}/snapshots`, body: { name: 'kept' } },
   listSnapshots: { method: 'GET', path: '/api/snapshots' },

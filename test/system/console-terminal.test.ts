@@ -1,5 +1,6 @@
 /* Terminals of the console: Chromium, and the real programs of a sandbox. */
 import { readFile } from 'node:fs/promises';
+import { Berth } from '../../clients/sdk/src/index.ts';
 import { checkNoProblems, type ConsoleContext, consoleTest } from '../helpers/console-test.ts';
 import type { ConsolePage } from '../helpers/console-page.ts';
 import { Files } from '../helpers/sandbox-files.ts';
@@ -178,3 +179,27 @@ test.serial(
     page.page.problems.length = 0; // Messages about the cut and the dead agent.
   },
 );
+
+test.serial('processes are listed, ended, and opened again in another browser', async (t) => {
+  const { page, api, stack } = t.context;
+  const { sandbox_id: id } = await createSandbox(api, { name: 'has-processes' });
+  const berth = new Berth({ baseUrl: stack.baseUrl, apiKey: api.key });
+  const sandbox = await berth.sandboxes.get(id);
+  const markup = `sleep 1000 # <img src=x onerror="document.title='hacked'">`;
+  const piped = await sandbox.start(markup);
+  const shell = await sandbox.start('printf "sti""ll here"; exec sh', { terminal: true });
+  await page.goTo(`/sandboxes/${id}/commands`);
+  const table = 'table[aria-label="Processes of terminals and sessions"]';
+  await page.reads(table, /sleep 1000 # <img src=x onerror=/u);
+  t.deepEqual(await page.violations(), []);
+  const { pid } = (await sandbox.processes()).find((each) => each.process_id === piped.id) ?? {};
+  await page.press(`End process ${pid}`);
+  t.is((await piped.exit).status, 'cancelled');
+  await page.reads(table, /cancelled/u);
+  const { pid: shellPid } =
+    (await sandbox.processes()).find((each) => each.process_id === shell.id) ?? {};
+  shell.detach();
+  await page.press(`Open process ${shellPid} in a terminal`);
+  await shows(page, /still here/u);
+  checkNoProblems(t);
+});

@@ -7,6 +7,7 @@ import anyTest, { type TestFn } from 'ava';
 import * as fc from '../helpers/fast-check.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { type ConnectionClaims, ConnectionSigner } from '../../shared/links/connection-token.ts';
+import type { SandboxProcess } from '../../shared/schemas/sandbox-process.ts';
 import { freePorts } from '../helpers/ports.ts';
 import { openPage } from '../helpers/browser.ts';
 import type { ApiClient } from '../helpers/api.ts';
@@ -106,6 +107,38 @@ test('input arrives in order in frames of a megabyte, followed by its end', asyn
   const expected = createHash('sha256').update(bytes).update(bytes).update(bytes).digest('hex');
   t.is(session.text, `${expected}  -\nend\n`);
   session.say({ type: 'close_stdin' }); // After the exit: nothing.
+});
+
+test('processes of sessions are listed while they run and after their end', async (t) => {
+  const { api, id, stack } = t.context;
+  const listed = async (processId: string): Promise<SandboxProcess | undefined> => {
+    const path = `/api/sandboxes/${id}/processes`;
+    const { processes } = await api.data<{ processes: SandboxProcess[] }>('GET', path);
+    return processes.find((each) => each.process_id === processId);
+  };
+  const command = `printf four; read go; exit 3 # ${'x'.repeat(5000)}`;
+  const terminal = { cols: 100, rows: 30 };
+  const session = await TestSession.open(api, id, { type: 'start', command, terminal });
+  await session.until(() => session.text === 'four');
+  const { processId } = session;
+  const { pid, ...running } = (await listed(processId)) ?? {};
+  t.true(Number(pid) > 1);
+  t.deepEqual(running, {
+    ...{ process_id: processId, status: 'running', terminal, attached_clients: 1 },
+    ...{ command: command.slice(0, 4096), command_truncated: true, output_bytes: 4 },
+  });
+  session.write('\n');
+  await session.end();
+  const ended = await listed(processId);
+  t.like(ended, {
+    status: 'failed',
+    exit_code: 3,
+    exit_reason: 'exit code 3',
+    attached_clients: 0,
+  });
+  t.true(Date.parse(ended?.ended_at ?? '') > 0);
+  const other = await stack.newClient();
+  t.is((await other.call('GET', `/api/sandboxes/${id}/processes`)).status, 404);
 });
 
 test('a client that comes back at its offset gets the rest, exactly once', async (t) => {

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { toError } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
+import type { SandboxProcess } from '../../../shared/schemas/sandbox-process.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import type { GuestLink } from '../../guest-link/guest-link.ts';
@@ -17,6 +18,7 @@ import {
   SessionError,
   toSessionError,
 } from './session-error.ts';
+import { presentProcesses } from './list-processes.ts';
 import type { SessionExit } from './session-exit.ts';
 import { SessionProcess } from './session-process.ts';
 import { whenThawed } from '../../guest-link/when-thawed.ts';
@@ -126,7 +128,7 @@ export class SandboxProcesses {
     if (this.#starting.has(id)) throw guestSilent();
     if (this.#processes.has(id)) return this.attach(id, 0, client, () => started(id));
     const attachment = new Attachment(client, 0, this.#takePlace());
-    const process = new SessionProcess(id, this.#waitingInput);
+    const process = new SessionProcess(id, this.#waitingInput, { command: spec.command });
     process.attachFirst(attachment);
     this.#processes.set(process.id, process);
     this.#starting.set(process.id, () => started(process.id));
@@ -163,6 +165,16 @@ export class SandboxProcesses {
       attachment.release();
       throw error;
     }
+  }
+
+  /** Those that run, and those that have ended within the last minutes. @throws SessionError */
+  async list(): Promise<SandboxProcess[]> {
+    if (this.#isRefusing) throw sandboxNotRunning();
+    let records: readonly GuestProcessRecord[] = [];
+    await this.#ask(async (channel) => {
+      records = await channel.list();
+    });
+    return presentProcesses(records, this.#processes);
   }
 
   /** Ends the process and its group. Nothing happens when it has ended. @throws SessionError */
@@ -319,7 +331,7 @@ export class SandboxProcesses {
       known.add(record.id);
       const process =
         this.#processes.get(record.id) ??
-        new SessionProcess(record.id, this.#waitingInput, record.stdinReceived);
+        new SessionProcess(record.id, this.#waitingInput, { received: record.stdinReceived });
       this.#processes.set(record.id, process);
       this.#tellStarted(record.id);
       process.adopt(channel, record);

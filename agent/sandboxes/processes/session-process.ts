@@ -17,6 +17,8 @@ const hasFlag = (record: GuestProcessRecord, flag: number): boolean => (record.f
  */
 export class SessionProcess {
   readonly id: string;
+  /** Undefined when a former agent started it. */
+  readonly command: string | undefined;
   readonly input: ProcessInput;
   readonly #attachments = new Set<Attachment>();
   #channel: GuestChannel | undefined;
@@ -27,13 +29,23 @@ export class SessionProcess {
   #expected: string | undefined;
 
   /** @param received how many bytes of input the guest has already */
-  constructor(id: string, waiting: WaitingInput, received = 0) {
+  constructor(
+    id: string,
+    waiting: WaitingInput,
+    { command, received = 0 }: { readonly command?: string; readonly received?: number },
+  ) {
     this.id = id;
+    this.command = command;
     this.input = new ProcessInput(id, waiting, received);
   }
 
   get inputTaken(): number {
     return this.#inputTaken;
+  }
+
+  /** How many clients are attached. */
+  get attachedCount(): number {
+    return this.#attachments.size;
   }
 
   get hasEnded(): boolean {

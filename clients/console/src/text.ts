@@ -288,6 +288,21 @@ export const text = {
     lost: (why: string) => `The terminal is over: ${why}.`,
   },
 
+  processes: {
+    title: 'Processes of terminals and sessions',
+    one: 'Process',
+    unknown: 'started before the agent of the host',
+    pid: 'Number',
+    clients: 'Clients',
+    output: 'Output',
+    open: 'Open',
+    openOf: (pid: number) => `Open process ${pid} in a terminal`,
+    end: 'End',
+    endOf: (pid: number) => `End process ${pid}`,
+    none: 'No terminal or session has a process now.',
+    resting: (status: string) => `The sandbox is ${status}; its processes are seen when it runs.`,
+  },
+
   network: {
     policy: 'Policy',
     default: 'What no rule matches',

@@ -11,6 +11,7 @@ import type {
   CreateSandbox,
   ForkSandbox,
   SandboxInfo,
+  SandboxProcess,
   SandboxTimeout,
   SandboxUsage,
   StartSandbox,
@@ -137,6 +138,19 @@ export class Sandbox implements AsyncDisposable {
     { offset = 0, ...session }: SessionOptions & { readonly offset?: number } = {},
   ): Promise<Process> {
     return this.#hold({ id: processId, offset }, session);
+  }
+
+  /**
+   * The processes that were started in sessions: those that run, and those that ended within the last 15
+   * minutes. {@link attach} takes their ids.
+   * @throws ConflictError `sandbox_not_running`
+   */
+  async processes(options: CallOptions = {}): Promise<SandboxProcess[]> {
+    const params = { path: { sid: this.id } };
+    const { data } = await this.#http.call(READ, options, (client, init) =>
+      client.GET('/api/sandboxes/{sid}/processes', { ...init, params }),
+    );
+    return data.processes;
   }
 
   /** Runs a command to its end. Any exit code is a result. @throws as {@link Process.exit} */

@@ -25,6 +25,7 @@ export type StartSandbox = Schemas['StartSandbox'];
 export type SandboxTimeout = Schemas['SandboxTimeout'];
 export type ExecInSandbox = Schemas['ExecInSandbox'];
 export type SandboxExec = Schemas['SandboxExec'];
+export type SandboxProcess = Schemas['SandboxProcess'];
 export type SandboxFile = Schemas['SandboxFile'];
 export type NetworkPolicy = Schemas['NetworkPolicy'];
 export type ShownNetworkPolicy = Schemas['ShownNetworkPolicy'];

@@ -22,6 +22,7 @@ import { CommandsView } from './sandbox-commands.tsx';
 import { NetworkView } from './sandbox-network.tsx';
 import { OverviewView } from './sandbox-overview.tsx';
 import { PortsView } from './sandbox-ports.tsx';
+import { ProcessesPanel } from './sandbox-processes.tsx';
 import { TerminalView } from './sandbox-terminal.tsx';
 
 const POLL_MS = 1_500;
@@ -153,12 +154,17 @@ function View({ sandbox, view }: { sandbox: SandboxInfo; view: string }): JSX.El
   switch (view) {
     case 'terminal':
       return <TerminalView sandbox={sandbox} />;
-    case 'commands':
-      return <CommandsView sandbox={sandbox} />;
     case 'network':
       return <NetworkView sandbox={sandbox} />;
     case 'ports':
       return <PortsView sandbox={sandbox} />;
+    case 'commands':
+      return (
+        <>
+          <CommandsView sandbox={sandbox} />
+          <ProcessesPanel sandbox={sandbox} />
+        </>
+      );
     default:
       return <OverviewView sandbox={sandbox} />;
   }

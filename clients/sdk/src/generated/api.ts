@@ -609,6 +609,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/sandboxes/{sid}/processes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the processes of sessions in a running sandbox
+         * @description Those that sessions started, also when nobody is attached: they run on, and sessions attach to them by their ids. Commands of execs have a list of their own. Asking does not count as a use of the sandbox.
+         */
+        get: operations["listSandboxProcesses"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/sandboxes/{sid}/files": {
         parameters: {
             query?: never;
@@ -3431,6 +3451,75 @@ export interface components {
              */
             hostname: string;
         };
+        /** SandboxProcess */
+        SandboxProcess: {
+            /**
+             * Format: uuid
+             * @description Id of the process; sessions attach to it by this id.
+             * @example 01983f6e-7a2b-7c3d-8e4f-5a6b7c8d9e0f
+             */
+            process_id: string;
+            /**
+             * @description Whether it runs, or how it ended.
+             * @example running
+             * @enum {unknown}
+             */
+            status: "running" | "completed" | "failed" | "cancelled" | "timed_out";
+            /**
+             * @description Its number in the sandbox, also after its end.
+             * @example 412
+             */
+            pid: number;
+            /**
+             * @description As it was given. Absent when the agent of the host, or the sandbox, was started anew since.
+             * @example bash -l
+             */
+            command?: string;
+            /**
+             * @description Only if true: the command is longer and was cut.
+             * @example true
+             */
+            command_truncated?: boolean;
+            /** @description Size of its terminal; absent when it has none. */
+            terminal?: {
+                /**
+                 * @description Columns.
+                 * @example 80
+                 */
+                cols: number;
+                /**
+                 * @description Rows.
+                 * @example 24
+                 */
+                rows: number;
+            };
+            /**
+             * @description How many sessions are attached to it.
+             * @example 1
+             */
+            attached_clients: number;
+            /**
+             * @description How much it has written, also what is not kept any more.
+             * @example 2048
+             */
+            output_bytes: number;
+            /**
+             * Format: date-time
+             * @description When it ended.
+             * @example 2026-03-01T12:00:00.000Z
+             */
+            ended_at?: string;
+            /**
+             * @description As shells show it: 128 and the signal when one ended it.
+             * @example 0
+             */
+            exit_code?: number;
+            /**
+             * @description How it ended, in words.
+             * @example exit code 1
+             */
+            exit_reason?: string;
+        };
         /** SandboxTimeout */
         SandboxTimeout: {
             /**
@@ -5080,6 +5169,39 @@ export interface operations {
                          */
                         success: true;
                         data: components["schemas"]["SandboxConnection"];
+                    };
+                };
+            };
+        };
+    };
+    listSandboxProcesses: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the sandbox: a UUID, in upper or lower case. */
+                sid: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description The call succeeded.
+                         * @constant
+                         */
+                        success: true;
+                        data: {
+                            /** @description Those that run, and those that ended within the last 15 minutes, in no order. */
+                            processes: components["schemas"]["SandboxProcess"][];
+                        };
                     };
                 };
             };
