@@ -58,7 +58,7 @@ export class SearchOutput implements OutputSink {
   #unread: Buffer = Buffer.alloc(0);
   /** Each match as JSON, the form in which it is sent, so that its size is known. */
   #matches: Buffer[] = [];
-  /** Of all matches, also those that were taken. */
+  /** Count of all matches, also those that were taken. */
   #matchCount = 0;
   #matchBytes = 0;
   #statistics: SearchStatistics = { filesScanned: 0, listingUs: 0, grepUs: 0, computeUs: 0 };

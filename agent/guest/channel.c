@@ -71,7 +71,7 @@ static void lose_host(void) {
   handlers->host_left();
 }
 
-/* Whatever was under way belongs to an epoch that is over; the next host says hello. */
+/* Work under way belongs to an epoch that is over; the next host says hello. */
 static void drop_connection(void) {
   lose_host();
   watch_close(&channel);

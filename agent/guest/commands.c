@@ -49,7 +49,7 @@ static void stage(struct reader *reader) {
   staged_length += length;
 }
 
-/* One text with the NUL that ends it. */
+/* True for exactly one text with the NUL that ends it. */
 static bool is_text(const char *bytes, size_t length, size_t max) {
   return length > 0 && length <= max + 1 && memchr(bytes, '\0', length) == bytes + length - 1;
 }

@@ -17,7 +17,7 @@ enum {
   NAMES_BYTES = 4 * MIB,
   PAGE_BYTES = 1 * MIB,
   NAMES_BYTES_MIN = 16 * KIB,
-  NAME_COST = 32, /* Of each name, beside its bytes. */
+  NAME_COST = 32, /* Bytes that each name costs beside its own. */
 };
 
 /* A max-heap: the largest name is the one to give up. */
@@ -31,7 +31,7 @@ struct level {
   int directory;
   struct names names;
   size_t next;
-  size_t path_length; /* Of this directory in the path of its entries. */
+  size_t path_length; /* Length of this directory's part in the paths of its entries. */
   char after[NAME_MAX + 1];
 };
 
@@ -160,7 +160,7 @@ static int resume(int directory, const struct file_task *task) {
   return 0;
 }
 
-/* What is gone by now is left out. */
+/* Entries that are gone by now are left out. */
 static bool list_entry(const struct level *level, const char *name, struct stat *found) {
   if (fstatat(level->directory, name, found, AT_SYMLINK_NOFOLLOW) != 0) return false;
   size_t length = strlen(name);

@@ -10,7 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-enum { LINKS_MAX = 40 }; /* As the kernel follows (path_resolution(7)). */
+enum { LINKS_MAX = 40 }; /* The kernel's own limit (path_resolution(7)). */
 
 int open_safely(int directory, const char *path, int flags, uint64_t more_resolve) {
   struct open_how how = {
@@ -107,7 +107,7 @@ int find_place(const struct file_task *task, const char *path, bool follow, stru
   for (int links = 0; error == 0; links++) {
     error = look_at_place(place);
     if (error != 0 || !follow || !place->exists || !S_ISLNK(place->found.st_mode)) return error;
-    /* What a link of /proc says is not where it leads. */
+    /* Links of /proc do not lead where their text says. */
     if (links == LINKS_MAX || is_kernel_file_system(place->directory)) return ELOOP;
     ssize_t length = readlinkat(place->directory, place->name, target, PATH_MAX);
     if (length < 0 || length > FILE_PATH_MAX) return length < 0 ? errno : ENAMETOOLONG;

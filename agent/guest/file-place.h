@@ -12,7 +12,7 @@ struct place {
   int directory; /* O_PATH. */
   char name[NAME_MAX + 1];
   bool exists;
-  struct stat found; /* Of a link itself, unless it was to be followed. */
+  struct stat found; /* Attributes of a link itself, unless it was to be followed. */
 };
 
 /* openat2(2) that follows no magic link of /proc. A descriptor, or -1 and errno. */

@@ -17,7 +17,7 @@ enum { REMOVED_DEPTH_MAX = 1000 };
 
 static int remove_tree(int parent, const char *name, int depth);
 
-/* One pass over a directory. *found: there was something to remove. */
+/* Makes one pass over a directory. *found: there was something to remove. */
 static int remove_entries(DIR *directory, int depth, bool *found) {
   int error = 0;
   *found = false;

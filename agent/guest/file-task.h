@@ -1,4 +1,4 @@
-/* What an operation on files was asked for. */
+/* Options of an operation on files. */
 #pragma once
 #include <limits.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ enum {
   ASKED_FOLLOW = 1,    /* A link at the end of the path stands for what it leads to. */
   ASKED_PARENTS = 2,   /* Missing directories above it are made. */
   ASKED_EXCLUSIVE = 4, /* Nothing may be there. */
-  ASKED_UNCHANGED = 8, /* What was there at the beginning must still be there at the end. */
+  ASKED_UNCHANGED = 8, /* The file found at the beginning must still be there at the end. */
   ASKED_SYNC = 16,
   ASKED_RECURSIVE = 32,
   ASKED_OVERWRITE = 64,

@@ -240,7 +240,7 @@ static void handle(const struct inotify_event *event) {
   if (node == NULL) return;
   if ((event->mask & (IN_IGNORED | IN_UNMOUNT)) != 0) return forget_gone(node);
   if (node == root && (event->mask & (IN_DELETE_SELF | IN_MOVE_SELF)) != 0) end_with(ENOENT);
-  if (event->len == 0) return; /* Of the directory itself: its parent tells, too. */
+  if (event->len == 0) return; /* An event of the directory itself: its parent tells, too. */
   bool is_directory = (event->mask & IN_ISDIR) != 0;
   tell_of(kind_of(event->mask), is_directory, node, event->name);
   if (!is_directory || !is_recursive) return;

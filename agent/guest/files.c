@@ -54,7 +54,7 @@ static void send_range(int fd, uint64_t offset, uint64_t length) {
     size_t wanted = length < sizeof piece ? (size_t)length : sizeof piece;
     ssize_t got = pread(fd, piece, wanted, (off_t)offset);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) _exit(1); /* It was cut meanwhile: what came must not look whole. */
+    if (got <= 0) _exit(1); /* The file was truncated meanwhile: what came must not look whole. */
     write_answer(piece, (size_t)got);
     offset += (uint64_t)got;
     length -= (uint64_t)got;
@@ -122,7 +122,7 @@ static _Noreturn void move_file(const struct file_task *task) {
   finish();
 }
 
-/* Of the name of a directory; of a file they are a mistake. */
+/* Trailing slashes may end the name of a directory; of a file they are a mistake. */
 static void strip_slashes(char *path) {
   size_t length = strlen(path);
   while (length > 1 && path[length - 1] == '/') path[--length] = '\0';

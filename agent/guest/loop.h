@@ -1,4 +1,7 @@
-/* One thread, one event at a time: a handler may close descriptors that have events pending. */
+/*
+ * The event loop runs in one thread and handles one event at a time: a handler may close
+ * descriptors that have events pending.
+ */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -227,8 +227,7 @@ int main(int argc, char **argv) {
   int exit_code;
   if (asked_for_module(argc, argv, &exit_code)) return exit_code;
   struct options options = read_options(argc, argv);
-  if (getpid() != 1)
-    die("not PID 1", EPERM); /* It kills and stops every process that it can see. */
+  if (getpid() != 1) die("not PID 1", EPERM); /* The agent may stop every process it sees. */
   /* Inherited descriptors must not reach the processes started here. */
   close_range(3, UINT_MAX, CLOSE_RANGE_CLOEXEC);
   set_up(&options);

@@ -1,7 +1,7 @@
 #pragma once
 #include <stdint.h>
 
-/* Of one interface; addresses are in network byte order. */
+/* Settings of one interface; addresses are in network byte order. */
 struct network_settings {
   char interface[16];        /* Empty where there is none, or the host sets it up. */
   uint32_t address, gateway; /* A gateway of 0 adds no route. */

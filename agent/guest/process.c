@@ -192,7 +192,7 @@ static uint64_t drain_until_ms(const struct process *process) {
 static bool is_late(const struct process *process) { return now_ms() >= drain_until_ms(process); }
 
 static void finish_draining(struct process *process) {
-  /* What is still in the pipes may be the shell's own output. */
+  /* The rest of the pipes may be the shell's own output. */
   if (is_late(process)) streams_read_owed(&process->streams);
   if (!streams_are_drained(&process->streams, is_late(process))) return;
   streams_leave(&process->streams);
@@ -237,7 +237,7 @@ static uint64_t tick_running(struct process *process) {
 
 static uint64_t tick_draining(struct process *process) {
   finish_draining(process);
-  if (process->reported) return 0; /* It can be told at once. */
+  if (process->reported) return 0; /* The end can be reported at once. */
   if (is_late(process) && streams_wait_for_host(&process->streams)) return UINT64_MAX;
   return drain_until_ms(process);
 }

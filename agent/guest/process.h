@@ -14,10 +14,10 @@ struct process {
   uint32_t index; /* In the table. */
   pid_t pid;
   bool starting, terminal;
-  bool session;   /* Of a process session: it is kept for a while after its end, then evicted. */
-  bool on_files;  /* It carries out an operation on files, and ends with its host. */
+  bool session;   /* For a process session: it is kept for a while after its end, then evicted. */
+  bool on_files;  /* The process works on files, and ends with its host. */
   bool killed;    /* The host killed it while it ran. */
-  bool timed_out; /* It ran for longer than it may, and was killed for it. */
+  bool timed_out; /* The process exceeded its time limit. */
   bool ended;     /* The shell was reaped; its output may not be drained yet. */
   bool reported;  /* The end may be told: the output is drained. */
   bool by_signal; /* `status` is the number of a signal, not an exit code. */

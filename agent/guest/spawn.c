@@ -125,7 +125,7 @@ static const char *through_file(const struct process_spec *spec) {
 
 static void join_group(void) {
   if (group_fd >= 0 && write(group_fd, "0", 1) < 0)
-    errno = 0; /* It runs outside of the group as well, but is not frozen. */
+    errno = 0; /* The process runs outside of the group as well, unfrozen. */
 }
 
 static _Noreturn void give_up(int failure, const char *step) {
@@ -140,7 +140,7 @@ static void expose(void) {
   int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (fd < 0) return;
   if (write(fd, OOM_SCORE, sizeof OOM_SCORE - 1) < 0)
-    errno = 0; /* It then ends them in whatever order it likes. */
+    errno = 0; /* The kernel then ends them in any order. */
   close(fd);
 }
 

@@ -19,7 +19,7 @@ struct process_spec {
   const char *environment; /* NAME=value entries, each ended by NUL. */
   size_t environment_length;
   const char *directory; /* Empty for the default. */
-  const char *user;      /* As an OCI image names it (user.h); empty for the default. */
+  const char *user;      /* User as an OCI image names it (user.h); empty for the default. */
 };
 
 /* Written to the failure pipe when the shell could not be executed. */
@@ -35,7 +35,7 @@ struct spawned {
   int failure;
 };
 
-/* What holds for processes that name nothing else. */
+/* Defaults for processes that name no user, directory or variables. */
 struct process_defaults {
   const char *environment; /* Also of those that name more variables. */
   size_t environment_length;

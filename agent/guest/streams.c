@@ -15,7 +15,10 @@ enum {
   TERMINAL_BYTES = 128 * KIB, /* More than the kernel buffers of a terminal's output. */
 };
 
-/* One output of a process. It outlives the process when a child still holds the other end. */
+/*
+ * A pipe that carries one output of a process. It outlives the process when a child still holds the
+ * other end.
+ */
 struct source {
   struct watch watch;      /* First, so that a watch can be cast to its source. */
   struct streams *streams; /* NULL: the process has been left or forgotten. */

@@ -26,7 +26,7 @@ enum { FREE_WITHIN_MS = 10000, PATH_BYTES = 64 };
 
 #define OVERLAY "lowerdir=image,upperdir=disk/upper,workdir=disk/work"
 #define DEVICES "size=64k,nr_inodes=128,mode=755"
-/* What programs read before the guest agent is told another one. */
+/* Shown to programs that start before the guest agent has learnt the boot id. */
 #define NO_BOOT_ID "00000000-0000-0000-0000-000000000000\n"
 
 static void make_directory(int parent, const char *name) {

@@ -1,4 +1,4 @@
-/* What a sandbox's container finds as its root: made in a mount namespace of its own. */
+/* Builds the root that a sandbox's container finds: made in a mount namespace of its own. */
 #pragma once
 #include <stdint.h>
 #include <sys/types.h>

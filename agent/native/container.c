@@ -43,11 +43,14 @@ enum { HOLDER_STACK_BYTES = 16 * 1024, PATH_BYTES = 64 };
 struct container_task {
   struct task task;
   char *directory, *mapping; /* A name instead of a mapping, with a process instead of an owner. */
-  uint32_t owner;            /* Of the namespace, or of the devices. */
+  uint32_t owner;            /* Owner of the namespace, or of the devices. */
   int found;
 };
 
-/* One namespace at a time: the stack is shared, and so is the dumpable flag of the memory. */
+/*
+ * Serialises the making of namespaces, since the stack is shared, and so is the dumpable flag of
+ * the memory.
+ */
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 static _Alignas(16) char holder_stack[HOLDER_STACK_BYTES];
 

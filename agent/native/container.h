@@ -1,4 +1,4 @@
-/* What a container needs before runc starts it. */
+/* Prepares a container's namespace and devices before runc starts it. */
 #pragma once
 #include <node_api.h>
 

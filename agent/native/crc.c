@@ -17,7 +17,7 @@ enum { KINDS = 3, SLICES = 8, SQUARES = 64 };
 struct crc_kind {
   unsigned bits;
   uint64_t polynomial; /* Reflected. */
-  /* What a byte contributes when `slice` more bytes follow it. */
+  /* CRC contribution of a byte that `slice` more bytes follow. */
   uint64_t slices[SLICES][256];
   /* x to the power of 2^n. */
   uint64_t squares[SQUARES];

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 struct crc {
-  uint64_t value; /* Of the register. */
+  uint64_t value; /* Value of the register. */
   uint32_t kind;  /* An index of `kinds` in crc.c: 0 CRC-32, 1 CRC-32C, 2 CRC-64/NVME. */
   uint32_t unused;
 };

@@ -1,7 +1,7 @@
 /* Detached mounts of directories of disks, made before a process enters another namespace. */
 #pragma once
 
-/* One disk as a sandbox sees it: four arguments of a command line. */
+/* A disk as a sandbox sees it: four arguments of a command line. */
 struct disk_mount {
   const char *contents, *subdirectory, *target;
   int tree; /* The detached mount. */

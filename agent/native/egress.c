@@ -1,5 +1,5 @@
 /*
- * What the egress proxy needs, as part of the addon.
+ * System calls for the egress proxy, as part of the addon.
  *
  *   listenTransparent(port) -> fd
  *     A listening socket that takes connections to any address which the rules of this network

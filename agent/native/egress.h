@@ -1,4 +1,4 @@
-/* What the egress proxy needs. */
+/* System calls for the egress proxy. */
 #pragma once
 #include <node_api.h>
 

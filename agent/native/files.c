@@ -46,7 +46,7 @@ struct file_task {
   int64_t offset, to_offset, length;
   struct chunks chunks;
   bool is_found;
-  uint8_t *value;      /* Of an attribute. */
+  uint8_t *value;      /* Value of an attribute. */
   int64_t content_max; /* Files with more bytes are not read. */
   size_t content_length;
   uint8_t *content;

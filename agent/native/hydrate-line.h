@@ -5,7 +5,7 @@
 /* Forgets the connection of the process that this one comes from. */
 void reset_line(void);
 
-/* What to wait for: NONE while nobody is connected. */
+/* The descriptor to wait for: NONE while nobody is connected. */
 int line_descriptor(void);
 
 /* Takes the next connection instead of the present one. Returns false when nobody is connected. */

@@ -43,7 +43,7 @@ static struct wait *waits;
 static int waits_end; /* No descriptor from here on has ever waited. */
 static int requests[2], copies[2];
 
-/* What cannot be found out waits: the agent then finds out why, and has the open fail. */
+/* A file that cannot be examined waits: the agent then finds out why, and has the open fail. */
 static bool is_placeholder(int fd) {
   return fgetxattr(fd, PLACEHOLDER, NULL, 0) >= 0 || errno != ENODATA;
 }
@@ -75,7 +75,7 @@ static void ask_no_more(int fd) {
   fanotify_mark(state->group, flags | FAN_MARK_EVICTABLE, FAN_OPEN_PERM, fd, NULL);
 }
 
-/* Of a file that is no placeholder. */
+/* Lets the open of a file that is no placeholder go on. */
 static void let_go_on(int fd) {
   ask_no_more(fd);
   answer(fd, FAN_ALLOW);

@@ -1,4 +1,7 @@
-/* What the processes of `hydrate` share: this memory, and one table of descriptors (hydrate.c). */
+/*
+ * State that the processes of `hydrate` share: this memory, and one table of descriptors
+ * (hydrate.c).
+ */
 #pragma once
 #include <limits.h>
 #include <stdatomic.h>
@@ -13,12 +16,12 @@ struct state {
   dev_t device;
   int group, listener;
   int mounted; /* Can be read for as long as the file system is mounted somewhere. */
-  /* What the process does whose turn it is. */
+  /* Work of the process whose turn it is. */
   void (*work)(int slot);
   _Atomic uint64_t turn;            /* Whose: GENERATION << 8 | SLOT. */
   _Atomic int processes[PROCESSES]; /* Their pidfds; NONE for one that is about to be started. */
   _Atomic uint32_t last_serial;
-  _Atomic pid_t openers[DESCRIPTORS_MAX]; /* Who waits for the open with this descriptor. */
+  _Atomic pid_t openers[DESCRIPTORS_MAX]; /* The process that waits for the open. */
   _Atomic bool is_over;                   /* The file system is unmounted. */
 };
 

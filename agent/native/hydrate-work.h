@@ -1,4 +1,4 @@
-/* What the process of `hydrate` does whose turn it is (hydrate.c). */
+/* Work of the `hydrate` process whose turn it is (hydrate.c). */
 #pragma once
 
 /* Answers the kernel and obeys the agent until the file system is unmounted. */

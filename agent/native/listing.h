@@ -1,4 +1,4 @@
-/* One page of a directory's names, read in slices; see listing-calls.c for what it holds. */
+/* A page of a directory's names, read in slices; see listing-calls.c for what it holds. */
 #pragma once
 #include <dirent.h>
 #include <stdbool.h>

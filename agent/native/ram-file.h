@@ -20,9 +20,9 @@ struct pages_header {
   uint32_t version, page_bytes;
   uint64_t ram_bytes;
   uint64_t extent_count, page_count;
-  uint64_t index_hash; /* Of extents and block hashes. */
+  uint64_t index_hash; /* Hash of extents and block hashes. */
   uint8_t key[KEY_BYTES];
-  uint64_t header_hash; /* Of the fields above. */
+  uint64_t header_hash; /* Hash of the fields above. */
 };
 
 /* Consecutive pages. */

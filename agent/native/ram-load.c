@@ -11,11 +11,11 @@
 
 enum { THREADS_MAX = 4 };
 
-/* One walk over all blocks, by several threads. */
+/* A walk over all blocks, by several threads. */
 struct walk {
   const struct pages_file *file;
   const struct ram *ram;  /* NULL: the blocks are only checked. */
-  const uint64_t *starts; /* As of find_starts. */
+  const uint64_t *starts; /* See find_starts. */
   _Atomic uint64_t next;
   _Atomic int error;
 };

@@ -6,7 +6,7 @@
 
 #include "ram-file.h"
 
-/* One private mapping of a whole file; anonymous memory may take the place of the file's holes. */
+/* A private mapping of a whole file; anonymous memory may take the place of the file's holes. */
 struct ram {
   pid_t pid;
   int process; /* A descriptor of /proc/PID. */

@@ -24,20 +24,21 @@ struct writer {
   bool has_thread, is_ending;
   const uint8_t *block; /* To be written; NULL when there is nothing. */
   size_t length;
-  uint64_t size; /* Of a page. */
+  uint64_t size; /* Size of a page. */
   uint64_t *hashes, block_count, hash_room;
 };
 
 struct saver {
   const struct ram *ram;
   int template;
-  uint64_t size; /* Of a page. */
+  uint64_t size; /* Size of a page. */
   /*
    * BLOCK_PAGES each: two take turns in being filled and written; one holds the template's pages.
    */
   uint8_t *block, *other, *original;
-  uint64_t fill;                 /* Pages in the block. */
-  uint64_t data_start, data_end; /* Of the template; beyond the end it has not been looked at. */
+  uint64_t fill; /* Pages in the block. */
+  uint64_t data_start,
+      data_end; /* The template's current data; beyond the end it has not been looked at. */
   struct extent *extents;
   uint64_t extent_count, page_count, extent_room;
   struct writer writer;

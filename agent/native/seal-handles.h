@@ -1,4 +1,4 @@
-/* What serve-disks.c and seal-handles.c, which it has loaded into the NFS server, agree upon. */
+/* The agreement between serve-disks.c and seal-handles.c, which the NFS server loads. */
 #pragma once
 
 /* Where the server finds its disks, each under its name. */

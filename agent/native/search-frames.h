@@ -1,4 +1,4 @@
-/* What the search program writes (search.c describes the frames), and its clock and allocator. */
+/* Frames that the search program writes (search.c describes them), and its clock and allocator. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

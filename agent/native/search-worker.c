@@ -1,6 +1,6 @@
 /*
- * One rg or grep process with a batch of files, and the reading of what it prints (ripgrep 13 and
- * 14; GNU grep prints no line of the second kind):
+ * Runs a rg or grep process with a batch of files, and reads its output (ripgrep 13 and 14; GNU
+ * grep prints no line of the second kind):
  *
  *   <path> NUL <line number> : <text> LF
  *   <path> : binary file matches (found "\0" byte around offset <n>) LF

@@ -1,4 +1,4 @@
-/* One rg or grep process and the files that it searches, in their order. */
+/* A rg or grep process and the files that it searches, in their order. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

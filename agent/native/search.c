@@ -56,7 +56,7 @@ static struct {
   int worker_count, running;
   struct batch *retries; /* Parts of batches whose worker died. */
   size_t retry_count;
-  double busy_us, busy_files; /* Of recent batches: what a file costs. */
+  double busy_us, busy_files; /* From recent batches: what a file costs. */
   bool probed;                /* The engine accepts the pattern. */
   struct results results;
   int errors; /* The read end of the pipe that is stderr of every process. */

@@ -4,7 +4,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One call. The structure of a particular call begins with this one and is freed with it. */
+/*
+ * A call on a thread. The structure of a particular call begins with this one and is freed with it.
+ */
 struct task {
   napi_async_work handle;
   napi_deferred deferred;

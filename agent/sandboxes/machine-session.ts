@@ -26,8 +26,8 @@ export interface MachineSessionDeps {
 }
 
 /**
- * One start of a sandbox and the machine that came of it, until that ends. Late events of an
- * earlier session are recognised by their session.
+ * A start of a sandbox and the machine that came of it, until that ends. Late events of an earlier
+ * session are recognised by their session.
  */
 export class MachineSession {
   readonly clock: StartClock;

@@ -242,7 +242,7 @@ export class SandboxActor {
   }
 
   /**
-   * As {@link fork}, but the copy never runs.
+   * Like {@link fork}, but the copy never runs.
    * @param begin journals the intent, once the copy may begin
    * @returns `copied` settles when the copy is complete, with the state in which copies of it start
    * @throws AppError the verdict’s code; what `begin` throws

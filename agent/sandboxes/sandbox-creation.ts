@@ -26,9 +26,9 @@ export async function createSandbox(
   { slot: given, copy, awaitsImage = false }: Creation,
 ): Promise<void> {
   if (awaitsImage) {
-    await copy?.(); // Of a sandbox that has no disk either; it refuses what the state forbids.
+    await copy?.(); // The source has no disk either; it refuses what the state forbids.
     await context.sandbox.insert('pending_image', {});
-    context.deps.capacity.release(context.sandbox.row.id); // What control has reserved.
+    context.deps.capacity.release(context.sandbox.row.id); // Releases control's reservation.
     return;
   }
   const make = async (slot: number): Promise<void> => {

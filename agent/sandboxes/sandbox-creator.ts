@@ -106,7 +106,8 @@ export class SandboxCreator {
   async snapshot(ref: SandboxRef, wanted: NewSnapshot): Promise<Snapshot> {
     const source = this.#deps.registry.find(ref);
     this.#deps.capacity.refuseIfStorageLow();
-    refuseIfDeep(source.id, 2, this.#deps.registry.family()); // A sandbox created from it is another generation.
+    // A sandbox created from it is another generation.
+    refuseIfDeep(source.id, 2, this.#deps.registry.family());
     return this.#deps.snapshots.make(source, wanted);
   }
 
@@ -171,7 +172,7 @@ export class SandboxCreator {
     await actor.discard();
   }
 
-  /** What the default image is, for the configuration of its sandboxes. */
+  /** Description of the default image, for the configuration of its sandboxes. */
   get #description(): Pick<SandboxConfig, 'image'> {
     const { image } = this.#deps;
     return image === undefined ? {} : { image };
@@ -190,7 +191,7 @@ export class SandboxCreator {
     capacity.refuseIfCordoned();
   }
 
-  /** As {@link #refuseIfKnown}, after a wait: gives up what is held for the sandbox, too. */
+  /** Like {@link #refuseIfKnown}, after a wait: gives up what is held for the sandbox, too. */
   #refuseIfGone(sandboxId: string, refuse?: () => unknown): void {
     try {
       this.#refuseIfKnown(sandboxId);
@@ -201,7 +202,7 @@ export class SandboxCreator {
     }
   }
 
-  /** Of a sandbox that has no image yet and therefore needs no user. */
+  /** Owner of a sandbox that has no image yet and therefore needs no user. */
   #ownerWithout(sandboxId: string): Owner {
     return { vmId: sandboxId, uid: this.#deps.uids.takePlaceholder() };
   }

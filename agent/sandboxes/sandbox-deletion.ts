@@ -32,7 +32,7 @@ export class SandboxDeletion {
     await this.resume();
   }
 
-  /** As {@link begin}, for an intent that a former agent journalled. */
+  /** Like {@link begin}, for an intent that a former agent journalled. */
   async resume(): Promise<void> {
     this.#context.watchdog.clear();
     if (await this.#attempt()) return;

@@ -124,7 +124,7 @@ export class SandboxMover {
     }
   }
 
-  /** One that ran is started at once; one at rest could be, on an empty host. */
+  /** A sandbox that ran is started at once; one at rest could be, on an empty host. */
   #hasRoom({ state, config }: CarriedRow): boolean {
     const { capacity } = this.#deps;
     return isAtRest(state) ? capacity.couldHold(config) : capacity.canHold(config);

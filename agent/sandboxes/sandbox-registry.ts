@@ -49,11 +49,11 @@ export class SandboxRegistry {
     this.#stateWatchers.add(watcher);
   }
 
-  /** What each sandbox with a running machine uses now. */
+  /** The current usage of each sandbox with a running machine. */
   async usages(): Promise<{ sandboxId: string; usage: SandboxUsage }[]> {
     const running = this.actors.filter(({ record }) => record.state === 'running');
     const usages = running.map(async (actor) => {
-      // One whose files change just now is left out.
+      // A sandbox whose files change just now is left out.
       const usage = await actor.usage().catch(() => undefined);
       return usage === undefined ? [] : [{ sandboxId: actor.id, usage }];
     });
@@ -156,7 +156,7 @@ export class SandboxRegistry {
     this.#moved.add(sandboxId);
   }
 
-  /** As {@link noteMoved}, and lets go of what this host holds for it. */
+  /** Like {@link noteMoved}, and lets go of what this host holds for it. */
   forgetMoved({ id }: SandboxActor): void {
     this.noteMoved(id);
     this.#deps.capacity.release(id);

@@ -70,7 +70,7 @@ interface Surroundings {
 }
 
 /**
- * What the driver needs to start or recover the sandbox's machine. By then the sandbox's network
+ * The driver's input to start or recover the sandbox's machine. By then the sandbox's network
  * policy counts in its slot.
  */
 export async function machineSpec(

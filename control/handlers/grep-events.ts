@@ -2,7 +2,7 @@ import { PassThrough, type Readable } from 'node:stream';
 import type { GrepMatches, GrepResult } from '../../shared/schemas/grep.ts';
 import { toCallerError } from '../http/error-status.ts';
 
-/** Of server-sent events; the last one keeps proxies in front from collecting them. */
+/** Headers of server-sent events; the last one keeps proxies in front from collecting them. */
 export const EVENT_STREAM_HEADERS = {
   'content-type': 'text/event-stream',
   'cache-control': 'no-store',

@@ -119,7 +119,7 @@ export class Cluster implements System<FaultKind> {
     return this.stack.newClient();
   }
 
-  /** What the storage holds of disks. */
+  /** Folders of disks on the storage. */
   diskFolders(): Promise<string[]> {
     return readdir(join(this.storage.directory, 'disks'));
   }

@@ -147,7 +147,7 @@ export class MachineCluster implements System<MachineFaultKind> {
     return injectIntoMachines(this, fault);
   }
 
-  /** What was cut is whole again, since each fault mends what it did. */
+  /** Each fault mends what it did, so the cut connections are whole again. */
   async mend(): Promise<void> {
     for (const supervisor of this.#others) await supervisor.untilReady();
     for (const { agent } of this.hosts) await agent.untilReady();

@@ -39,7 +39,7 @@ const all =
   };
 
 const controlOf: Choose<Supervisor> = ({ controls }, fault) => pick(controls, fault);
-/** Of the server that is the primary now, if the Sentinels have one that is up. */
+/** The server that is the primary now, if the Sentinels have one that is up. */
 const primaryOf: Choose<Supervisor> = async (cluster) => (await cluster.primary())?.supervisor;
 
 const INJECT: Readonly<Record<MachineFaultKind, Inject>> = {

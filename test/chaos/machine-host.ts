@@ -24,7 +24,7 @@ const signalAll = (pids: readonly number[], signal: NodeJS.Signals): void => {
     try {
       process.kill(pid, signal);
     } catch {
-      // It has ended meanwhile.
+      // The process has ended meanwhile.
     }
   }
 };
@@ -154,7 +154,7 @@ export class MachineHost {
   async #boot(): Promise<void> {
     const { hostId, mount, place } = this.#mounted;
     await this.#cephFs.endMount(mount);
-    // What the host had attached goes with its mounts.
+    // The host's loop devices go with its mounts.
     await waitFor(`the loop devices of ${place.machine.name} to go`, async () =>
       [...loopFiles().values()].every((file) => !file.startsWith(`${mount.directory}/`)),
     );

@@ -82,7 +82,7 @@ const GAP_MS_MIN = 300;
 /** The pace of a round: some have faults in quick succession, others leave time between two. */
 type Paces = readonly [quickMs: number, ...slowerMs: readonly number[]];
 export const PROCESS_PACES: Paces = [3_000, 6_000, 12_000];
-/** What takes a machine away lasts longer. */
+/** Faults that take a machine away last longer. */
 export const MACHINE_PACES: Paces = [6_000, 15_000, 30_000];
 /** No fault begins in the last part of a round, so that a short round does not end during one. */
 const CALM_MS = 1_000;
@@ -90,7 +90,7 @@ const CALM_MS = 1_000;
 interface RoundOptions<Kind extends string> {
   readonly roundMs: number;
   readonly rules: Readonly<Record<Kind, Rule>>;
-  /** Of which a round has one: the longest time between the beginnings of two faults. */
+  /** A round has one of these paces: the longest time between the beginnings of two faults. */
   readonly paces: Paces;
   readonly hosts: number;
   /** Kinds to draw from. */

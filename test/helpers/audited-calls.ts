@@ -1,4 +1,4 @@
-/* What the calls of a test must have left in the audit log, by the route table. */
+/* The audit entries that the calls of a test must have left, by the route table. */
 import { readFile } from 'node:fs/promises';
 import type { Route } from '../../control/http/route.ts';
 import { routes } from '../../control/routes.ts';
@@ -49,7 +49,7 @@ export class AuditedCalls {
     const accounts = new Set([...logged.values()].flat().map(({ accountId }) => accountId));
     const listed = new Set<string>();
     for (const accountId of accounts) {
-      if (accountId === undefined) continue; // Of nobody: the key was wrong.
+      if (accountId === undefined) continue; // The call was nobody's: the key was wrong.
       let cursor: string | undefined;
       do {
         const from = cursor === undefined ? {} : { cursor };

@@ -43,7 +43,7 @@ export class CephFs implements AsyncDisposable {
   readonly ceph: Ceph;
   readonly mounts: CephMount[] = [];
   readonly #watchdog: ChildProcess;
-  /** What keeps the mount namespace of each mount, by its file. */
+  /** The process that keeps the mount namespace of each mount, by its file. */
   readonly #holders = new Map<string, ChildProcess>();
 
   private constructor(ceph: Ceph) {
@@ -103,7 +103,7 @@ export class CephFs implements AsyncDisposable {
     await waitFor(
       `${directory} to be mounted`,
       async () => {
-        // It ends when it finds no metadata server.
+        // The client ends when it finds no metadata server.
         client.start();
         return this.#untilMounted(directory, client).then(
           () => true,

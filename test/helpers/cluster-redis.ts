@@ -8,12 +8,12 @@ import { waitFor } from './wait.ts';
 const NAME = 'berth';
 const PORT = 6379;
 const SENTINEL_PORT = 26_379;
-/** Of so many servers and Sentinels is a Redis that fails over. */
+/** Servers, and Sentinels, of a Redis that fails over. */
 const GROUP = 3;
 
 /** The cluster that a Redis belongs to. */
 export interface RedisPlace {
-  /** Of all that the cluster keeps. */
+  /** The directory of everything that the cluster keeps. */
   readonly directory: string;
   readonly checkout: string;
   /** Certificates (PEM) of its authority. */

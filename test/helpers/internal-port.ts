@@ -16,7 +16,7 @@ const ANSWERS_WITHIN_MS = 10_000;
 export const askWithCertificate = async (url: string, settings: Environment): Promise<number> =>
   (await answerWithCertificate(url, settings)).status;
 
-/** As {@link askWithCertificate}, with the body of the answer. */
+/** Like {@link askWithCertificate}, with the body of the answer. */
 export async function answerWithCertificate(
   url: string,
   settings: Environment,

@@ -276,7 +276,7 @@ test.serial('matches of a search are there while it goes on', async (t) => {
   await page.press('Search', { role: 'button', region: 'Search in files' });
   await page.reads('[role=status]', /Searching … [1-9]\d* match(?:es)? so far/u);
   t.regex(await page.read('.matches'), /found/u);
-  await page.goTo('/disks'); // Whoever leaves the page ends the search.
+  await page.goTo('/disks'); // Leaving the page ends the search.
   await api.call('DELETE', `/api/disks/${disk.id}`);
   checkNoProblems(t);
 });

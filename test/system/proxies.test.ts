@@ -76,9 +76,9 @@ const PROXIES = {
   caddy: async (place: Place): Promise<string[]> => {
     const { directory, port } = place;
     const file = join(directory, 'Caddyfile');
-    const tls = `tls ${directory}/control.pem ${directory}/control.key`; // Instead of ACME.
+    const certificate = `tls ${directory}/control.pem ${directory}/control.key`; // Instead of ACME.
     const text = localised(await documentedProxy('caddy'), place)
-      .replace('berth.example.com {', `https://127.0.0.1:${port} {\n    ${tls}`)
+      .replace('berth.example.com {', `https://127.0.0.1:${port} {\n    ${certificate}`)
       .replace('grace_period 300s', 'grace_period 1s')
       .replace('{', `{ \n    admin off\n    auto_https disable_redirects`);
     await writeFile(file, text);

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { LIMITS } from '../../../shared/limits.ts';
 
 /*
- * What commands in sandboxes put out, on the host's disk. A command's output is a row of segments
+ * Output of commands in sandboxes, on the host's disk. A command's output is a row of segments
  * `<exec>.<offset of its first byte>`, each a row of frames: u8 stream (1 stdout, 2 stderr), u32
  * length, bytes. Frames are only appended; when a segment is full the next one begins and the one
  * before it goes, so that the newest output is kept. What a crash cut off at the end is asked for

@@ -3,7 +3,7 @@ import { AppError, type ErrorCode } from '../../../shared/errors.ts';
 import type { FileOperation } from '../../../shared/links/files-protocol.ts';
 
 /*
- * What the guest agent is asked for about files, and what it answers (agent/guest/file-task.h,
+ * Requests to the guest agent about files, and its answers (agent/guest/file-task.h,
  * docs/guest-protocol.md). Pure.
  */
 

@@ -28,7 +28,7 @@ async function inTime<T>(work: Promise<T>): Promise<T> {
 }
 
 /**
- * One operation on files in the guest: its answer, read as it is wanted, and its input. The guest
+ * An operation on files in the guest: its answer, read as it is wanted, and its input. The guest
  * sends no more than a window beyond what was read.
  */
 export class FileWorker {

@@ -23,10 +23,10 @@ import { readFileWithin } from '../../system/read-file-within.ts';
 import { writeDurably } from '../../system/write-durably.ts';
 
 /*
- * What a host's journal has of a sandbox, kept in the machine's directory so that it goes with it to
+ * The journal's record of a sandbox, kept in the machine's directory so that it goes with it to
  * another host. Sealed with ENCRYPTION_KEY, bound to the machine: whoever can write to the storage
- * cannot make a sandbox of somebody else's, and reads no environment. Checked like anything else that
- * was written elsewhere.
+ * cannot make a sandbox of somebody else's, and reads no environment. Checked like anything else
+ * that was written elsewhere.
  */
 
 const FILES = { sandbox: 'sandbox.sealed', execs: 'execs.sealed' } as const;
@@ -123,7 +123,7 @@ export async function writeSandbox(
   await writeDurably(directory, FILES.sandbox, seal(keys, text, contextOf('sandbox', row.vmId)));
 }
 
-/** As {@link writeSandbox}, for its commands in the order of their execution. */
+/** Like {@link writeSandbox}, for its commands in the order of their execution. */
 export async function writeExecs(
   directory: string,
   keys: Ring<Buffer>,
@@ -148,7 +148,7 @@ export async function readSandbox(
   const text = unseal(keys, sealed, contextOf('sandbox', vmId));
   const { hostId, row } = parseSandbox(parseJson(text), FILES.sandbox);
   if (row.vmId !== vmId) throw new Error('it is of another machine');
-  // As the journal's type has it: each field is there.
+  // The journal's type: each field is there.
   return { hostId, row: { ...ABSENT, ...row, image: row.image } };
 }
 

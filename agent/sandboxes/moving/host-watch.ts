@@ -115,7 +115,7 @@ export class HostWatch {
     if (before !== undefined && before.text === text) return now - before.since;
     this.#sights.set(hostId, { text, since: now });
     this.#reported.delete(hostId);
-    // It lives, so its lock must keep this host out.
+    // A living host's lock must keep this host out.
     if (before !== undefined && !this.#locksCount) {
       const lock = await this.#tryLock(hostId);
       if (lock === undefined) this.#locksCount = true;

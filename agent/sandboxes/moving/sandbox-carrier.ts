@@ -39,9 +39,9 @@ export class SandboxCarrier {
     return this.#deps.storage;
   }
 
-  /** As {@link write}; what fails is logged, since the journal alone tells what is true. */
+  /** Like {@link write}, but what fails is logged, since the journal alone tells what is true. */
   async keep(row: SandboxRow): Promise<void> {
-    if (row.uid < 0) return; // It waits for its image, and has no directory yet.
+    if (row.uid < 0) return; // The sandbox waits for its image, and has no directory yet.
     try {
       await this.write(row);
     } catch (error) {
@@ -63,7 +63,10 @@ export class SandboxCarrier {
     await failpoint('keep sandbox', () => writeSandbox(directory, encryptionKeys, { hostId, row }));
   }
 
-  /** What lies in a machine's directory, this host's or another. @throws Error when it is no host's */
+  /**
+   * Reads the record in a machine's directory, this host's or another.
+   * @throws Error when it is no host's
+   */
   read(directory: string, vmId: string): Promise<CarriedSandbox | undefined> {
     return readSandbox(directory, this.#deps.encryptionKeys, vmId);
   }
@@ -78,7 +81,7 @@ export class SandboxCarrier {
   /** Whether this host has taken the machine, or lost its journal, and has yet to go on with it. */
   async isCarried(vmId: string): Promise<boolean> {
     const directory = this.storage.directoryOf(vmId);
-    // What cannot be read stays, too: an operator may have to find the key that sealed it.
+    // Unreadable records stay, too: an operator may have to find the key that sealed it.
     return (await this.read(directory, vmId).catch(toError)) !== undefined;
   }
 

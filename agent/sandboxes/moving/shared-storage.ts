@@ -19,7 +19,7 @@ const Identity = Type.Object({
   id: Type.String({ pattern: sandboxIdPattern }),
 });
 const parseIdentity = compile(Identity);
-/** What a host notes whose sandboxes lie in its own data directory. */
+/** The note of a host whose sandboxes lie in its own data directory. */
 const OWN = 'own';
 
 const isVmId = (name: string): boolean => new RegExp(sandboxIdPattern, 'u').test(name);

@@ -56,7 +56,7 @@ function restOf({ state, checkpoint = randomUUID() }: CarriedRow, hasCheckpoint:
   if (isAtRest(state)) return { state };
   if (hasCheckpoint && state !== 'pending_start') return { state: 'paused', checkpoint };
   const finishedAt = new Date().toISOString();
-  // One that was being stopped is not started again; both go on from the disk.
+  // A sandbox that was being stopped is not started again; both go on from the disk.
   const to = state === 'stopping' ? 'stopped' : 'failed';
   return {
     ...{ state: to, finishedAt, exitReason: 'host_lost', exitMessage: LOST },

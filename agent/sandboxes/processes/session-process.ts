@@ -141,8 +141,8 @@ export class SessionProcess {
   }
 
   /**
-   * It is gone with its machine, or the guest knows it no more. The arguments tell how it ended,
-   * unless that is known.
+   * The process is gone with its machine, or the guest knows it no more. The arguments tell how it
+   * ended, unless that is known.
    */
   lose(status: SessionExit['status'], reason: string): void {
     this.input.end();

@@ -11,7 +11,7 @@ import { build, type Metafile } from 'esbuild';
 const root = join(import.meta.dirname, '../../..');
 const target = join(root, '.local/console');
 const stamp = join(target, 'stamp');
-/** Whatever the result depends on. */
+/** Everything that the result depends on. */
 const SOURCES = [
   'clients/console/src',
   'clients/console/scripts',

@@ -31,7 +31,7 @@ const GREP_SILENCE_MS = 40_000;
 const READ = { retry: 'repeatable' } as const;
 const DELETION = { retry: 'repeatable', isDeletion: true } as const;
 
-/** What {@link Disk.grep} takes. */
+/** Options of {@link Disk.grep}. */
 export interface GrepOptions extends CallOptions {
   readonly onMatches?: ((matches: GrepMatch[]) => void) | undefined;
 }

@@ -4,10 +4,10 @@ import { linkTo } from './router.ts';
 
 export { activityTypes };
 
-/** What an event type is about: `disk` of `disk.user_added`. */
+/** The thing that an event type is about: `disk` of `disk.user_added`. */
 export const thingOf = (type: string): string => type.split('.')[0] ?? '';
 
-/** What happened to it, in words: `user added`. */
+/** The change in words: `user added`. */
 export const changeOf = (type: string): string =>
   type.slice(type.indexOf('.') + 1).replaceAll('_', ' ');
 

@@ -5,11 +5,11 @@ import { isWithin, type KeyScope } from '../../../../shared/key-scopes.ts';
 /** Sent with every request to control, which gives this page's requests the key of its session. */
 export const PAGE_HEADERS = { 'x-berth-console': '1' };
 
-/** Who is signed in. */
+/** The signed-in caller. */
 export interface Session {
   readonly organization: string;
   readonly keyId: string;
-  /** What its key may do. */
+  /** Scopes of its key. */
   readonly scopes: readonly KeyScope[];
   readonly region: string;
   readonly expiresAt: string;
@@ -23,14 +23,14 @@ export const sessionEnded = signal(false);
 /** Whether the key of the session may do what needs a scope. */
 export const isAllowed = (scope: KeyScope): boolean => isWithin(scope, session.value?.scopes ?? []);
 
-/** What every answer to this page passes: a session that has ended leads back to the sign-in. */
+/** Every answer to this page passes here: a session that has ended leads back to the sign-in. */
 export function noteStatus(status: number): void {
   if (status !== 401 || !session.value) return;
   sessionEnded.value = true;
   session.value = null;
 }
 
-/** As the page, and without a key: it has none. */
+/** Sends the page's own request, without a key: it has none. */
 export async function pageFetch(request: Request): Promise<Response> {
   request.headers.delete('authorization');
   for (const [name, value] of Object.entries(PAGE_HEADERS)) request.headers.set(name, value);

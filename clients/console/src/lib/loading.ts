@@ -1,8 +1,8 @@
 import { useCallback, useLayoutEffect, useRef, useState } from 'preact/hooks';
 
-/** What a page shows of something that it asks for. */
+/** The state of something that a page asks for. */
 export interface Loaded<T> {
-  /** What came last, also while a later request fails. */
+  /** The last answer, also while a later request fails. */
   readonly data: T | undefined;
   /** Why the last request failed. */
   readonly error: Error | undefined;
@@ -36,8 +36,8 @@ export function useLoaded<T>(
   latest.current = load;
   const current = useRef<AbortController>(undefined);
 
-  // As part of leaving the page, not some time after the next one is drawn: what was shown may be
-  // deleted by then.
+  // Runs as part of leaving the page, not some time after the next one is drawn: what was shown may
+  // be deleted by then.
   useLayoutEffect(() => {
     const ended = new AbortController();
     current.current = ended;

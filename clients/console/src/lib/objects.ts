@@ -70,7 +70,7 @@ export async function callXml(method: string, url: string, body?: string): Promi
   return parseXml(await response.text());
 }
 
-/** One page of a folder: folders and files in the order of their keys. */
+/** Lists a page of a folder: folders and files in the order of their keys. */
 export async function listFolder(
   disk: string,
   folder: string,

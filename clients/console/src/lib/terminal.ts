@@ -4,7 +4,10 @@ import { SearchAddon } from '@xterm/addon-search';
 import { Terminal } from '@xterm/xterm';
 
 const MiB = 1024 * 1024;
-/** What waits to be drawn; beyond it nothing more is read, so a fast program waits for the screen. */
+/**
+ * Bytes that wait to be drawn; beyond it nothing more is read, so a fast program waits for the
+ * screen.
+ */
 const UNDRAWN_MAX = 2 * MiB;
 /** Output on its way while the screen draws what came before. */
 const WINDOW_BYTES = 4 * MiB;
@@ -13,7 +16,7 @@ const SCROLLBACK_LINES = 10_000;
 const SHELL = 'if command -v bash >/dev/null; then exec bash -l; else exec sh -l; fi';
 
 export interface TerminalEvents {
-  /** It has its process: the id finds it again. */
+  /** The tab has its process: the id finds it again. */
   readonly onProcess: (id: string) => void;
   readonly onTitle: (title: string) => void;
   readonly onOver: (how: TerminalEnd) => void;
@@ -131,7 +134,7 @@ export class SandboxTerminal {
     else this.#search.findNext(text);
   }
 
-  /** What is selected. */
+  /** The selected text. */
   get selection(): string {
     return this.#terminal.getSelection();
   }

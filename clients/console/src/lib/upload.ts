@@ -19,8 +19,8 @@ export interface UploadOptions {
 }
 
 /*
- * What was begun and not completed, by disk, key and file, so that the same file goes on where it
- * stopped, also after a reload. Only ids of uploads are kept, which are worth nothing without a key.
+ * Unfinished uploads by disk, key and file, so that the same file goes on where it stopped, also
+ * after a reload. Only ids of uploads are kept, which are worth nothing without a key.
  */
 type Kept = Record<string, string>;
 

@@ -209,7 +209,7 @@ export function ActivityPage(): JSX.Element {
   const key = `activity ${JSON.stringify(filter)}`;
   const [shown, setShown] = useState({ key, pages: 1 });
   const pages = shown.key === key ? shown.pages : 1;
-  // What is read further back stays as it is while it is read.
+  // Older pages stay as they are while they are read.
   const polling = pages === 1 ? { everyMs: POLL_MS } : {};
   const loaded = useLoaded(key, (signal) => loadEvents(filter, pages, signal), polling);
   const more = (): void => {

@@ -15,7 +15,9 @@ interface Run {
 }
 
 const RUNS_MAX = 50;
-/** What was run since the page was loaded, newest first. The API keeps no record of these commands. */
+/**
+ * Commands run since the page was loaded, newest first. The API keeps no record of these commands.
+ */
 const runs = signal<readonly Run[]>([]);
 
 async function run(disk: DiskInfo, command: string): Promise<void> {

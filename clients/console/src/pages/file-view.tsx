@@ -268,7 +268,7 @@ function Shown(props: FileProps & { content: Content; reload: () => void }): JSX
   );
 }
 
-/** One file: its text to be edited, its picture or table to be looked at. */
+/** Shows a file: its text to be edited, its picture or table to be looked at. */
 export function FileView(props: FileProps): JSX.Element {
   const { disk, file, isNew, back } = props;
   const { data, error, reload } = useLoaded(`file ${disk} ${file}`, async () =>

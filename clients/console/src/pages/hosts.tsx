@@ -20,7 +20,7 @@ const loadHosts = (signal: AbortSignal): Promise<readonly HostInfo[]> =>
 const shareOf = (used: number, all: number): number | undefined =>
   all === 0 ? undefined : used / all;
 
-/** What is used and what there is of it. */
+/** Use and total of a resource. */
 function Load({ host }: { host: HostInfo }): JSX.Element {
   const vcpus = host.vcpus - host.vcpusFree;
   const memory = host.memoryMib - host.memoryMibFree;

@@ -23,7 +23,7 @@ import { When } from '../ui/when.tsx';
 
 const POLL_MS = 2_000;
 
-/** What a command wrote, and how it ended. */
+/** Output of a command, and how it ended. */
 export const Output = ({ stdout, stderr }: { stdout: string; stderr: string }): JSX.Element => (
   <>
     {stdout === '' && stderr === '' ? <p class="muted">{text.run.noOutput}</p> : null}

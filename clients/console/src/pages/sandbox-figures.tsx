@@ -83,7 +83,7 @@ function Charts({ usage }: { usage: SandboxUsage }): JSX.Element {
   );
 }
 
-/** What a sandbox uses, since its page was opened. */
+/** Usage of a sandbox, since its page was opened. */
 export function SandboxFigures({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
   const { sandbox_id: id } = sandbox;
   const load = async (signal: AbortSignal): Promise<SandboxUsage> => {

@@ -57,7 +57,7 @@ function History({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
   );
 }
 
-/** What keys of the account asked of it, newest first. */
+/** Requests of the account's keys about it, newest first. */
 function Timeline({ id }: { id: string }): JSX.Element {
   const load = async (signal: AbortSignal): Promise<readonly ActivityEvent[]> => {
     const wanted = { sandboxId: id, limit: TIMELINE_EVENTS, signal, retries: 1 };

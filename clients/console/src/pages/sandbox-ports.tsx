@@ -31,7 +31,7 @@ interface Part {
   readonly reload: () => void;
 }
 
-/** What a browser may open: the scheme is this page's, the ingress may have another port. */
+/** A link for browsers: the scheme is this page's, the ingress may have another port. */
 const linkOf = (hostname: string): string => `${location.protocol}//${hostname}/`;
 
 function PortsPanel({ id, data, reload }: Part): JSX.Element {

@@ -10,7 +10,7 @@ import { text } from '../text.ts';
 import { CrossIcon, PlusIcon } from '../ui/icons.tsx';
 import { Button, Empty } from '../ui/parts.tsx';
 
-/** One tab: with a process that runs, or one that is to be started. */
+/** A tab, with a process that runs, or one that is to be started. */
 interface Tab {
   readonly key: string;
   readonly processId: string | undefined;
@@ -209,7 +209,7 @@ export function TerminalView({ sandbox }: { sandbox: SandboxInfo }): JSX.Element
     terminals.current.delete(key);
     remove(key);
   };
-  // One that is paused while the page is loaded is waited for, with its tabs.
+  // A sandbox that is paused while the page is loaded is waited for, with its tabs.
   const wasReady = useRef(false);
   wasReady.current ||= canConnect;
   const note = endText(ends[current]) || (canConnect ? '' : text.terminal.resting(status));

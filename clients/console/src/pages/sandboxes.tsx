@@ -34,7 +34,7 @@ async function listSandboxes(signal: AbortSignal): Promise<SandboxInfo[]> {
 
 const portsOf = (value: string): number[] => linesOf(value).map(Number);
 
-/** What the form says; an empty field is left out. */
+/** The request of the form; an empty field is left out. */
 function bodyOf(values: Values): CreateSandbox {
   const body: CreateSandbox = {};
   const name = values.get('name');

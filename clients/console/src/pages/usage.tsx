@@ -21,7 +21,7 @@ function latestMonths(now = new Date()): string[] {
   );
 }
 
-/** What the account has at this moment: what its limits count. */
+/** The account's current holdings: what its limits count. */
 interface Held {
   readonly vcpus: number;
   readonly memoryMib: number;

@@ -5,7 +5,7 @@ const POINTS_MAX = 120;
 const WIDTH = 240;
 const HEIGHT = 48;
 
-/** What a figure was at each time it was asked for, since the page was opened. */
+/** Values of a figure since the page was opened, at each time it was asked for. */
 export function useSeries(value: number | undefined, at: unknown): readonly number[] {
   const [points, setPoints] = useState<readonly number[]>([]);
   const seen = useRef<unknown>(undefined);

@@ -7,7 +7,7 @@ interface ShownProps<T> {
   readonly children: (data: T) => JSX.Element;
 }
 
-/** What was loaded; until it is there, that it is on its way or could not be had. */
+/** Shows the loaded value; until it is there, that it is on its way or could not be had. */
 export function Shown<T>({ of: { data, error, reload }, children }: ShownProps<T>): JSX.Element {
   if (data !== undefined) {
     return (

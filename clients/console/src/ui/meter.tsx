@@ -2,7 +2,7 @@ import type { JSX } from 'preact';
 
 interface MeterProps {
   readonly label: string;
-  /** What it says in words, so that the bar need not be read. */
+  /** The value in words, so that the bar need not be read. */
   readonly value: string;
   /** How much is used, 0 to 1; undefined: there is no limit. */
   readonly share: number | undefined;

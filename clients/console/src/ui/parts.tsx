@@ -87,7 +87,7 @@ export function Dialog({ title, onClose, children, isWide = false }: DialogProps
   );
 }
 
-/** What the fields of a form say; of one that is not there, nothing. */
+/** Values of a form's fields; of one that is not there, nothing. */
 export interface Values {
   get(name: string): string;
 }
@@ -271,7 +271,7 @@ export const Failure = ({ error, retry }: { error: Error; retry: () => void }): 
   </div>
 );
 
-/** What is shown is not current: a later request has failed. */
+/** The shown value is not current: a later request has failed. */
 export const Stale = ({ error }: { error: Error | undefined }): JSX.Element | null =>
   error === undefined ? null : (
     <p class="stale" role="status">

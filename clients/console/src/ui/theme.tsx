@@ -11,7 +11,7 @@ const preferred = (): Theme =>
   matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
 
 const kept = localStorage.getItem(KEPT);
-/** As it was chosen here, else as the system has it. */
+/** The theme chosen here, else the system's. */
 export const theme = signal<Theme>(kept === 'dark' || kept === 'light' ? kept : preferred());
 
 export function applyTheme(): void {

@@ -3,7 +3,7 @@ import { bodyPieces } from './body-pieces.ts';
 
 interface ServerEvent {
   readonly type: string;
-  /** What its line of JSON says. */
+  /** The event's parsed line of JSON. */
   readonly data: unknown;
 }
 

@@ -1,4 +1,4 @@
-/* What hosts find on the storage that they share: whatever lies there, a host takes only sandboxes. */
+/* Files on the storage that hosts share: whatever lies there, a host takes only sandboxes. */
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { copyFile, mkdir, symlink, truncate, writeFile } from 'node:fs/promises';
@@ -36,7 +36,7 @@ const rowOf = (vmId: string) => ({
   state: 'paused' as const,
 });
 
-/** What a row is written as, with the changes of somebody who has the key. */
+/** The stored form of a row, with the changes of somebody who has the key. */
 const sealed = (vmId: string, changes: object, inRow: object = {}): string => {
   const { uid: _, ...row } = rowOf(vmId);
   const content = { version: 1, hostId, row: { ...row, ...inRow }, ...changes };
