@@ -19,6 +19,7 @@ import { benchProcess } from './process.ts';
 import { benchRegion } from './region.ts';
 import { benchSandbox } from './sandbox.ts';
 import { benchSnapshot } from './snapshot.ts';
+import { benchTracing } from './tracing.ts';
 import { takeFindings } from './statistics.ts';
 
 /** Each benchmark prints its figures beside those of a baseline that ran in alternating rounds. */
@@ -40,6 +41,7 @@ const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void
   region: benchRegion,
   sandbox: benchSandbox,
   snapshot: benchSnapshot,
+  tracing: benchTracing,
 };
 
 interface Run {
