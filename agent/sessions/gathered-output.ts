@@ -38,6 +38,8 @@ export class GatheredOutput {
     const [stream, offset, parts] = [this.#stream, this.#offset, this.#parts];
     this.#parts = [];
     this.#bytes = 0;
-    this.#send({ stream, offset, bytes: Buffer.concat(parts) });
+    const [first = Buffer.alloc(0), ...rest] = parts;
+    const bytes = rest.length === 0 ? first : Buffer.concat(parts);
+    this.#send({ stream, offset, bytes });
   }
 }
