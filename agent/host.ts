@@ -48,7 +48,7 @@ import { detectCgroups, removeCgroups, trackingGroup } from './system/cgroup.ts'
 import { readHiddenPaths } from './containers/hidden-paths.ts';
 import { readSeccomp } from './containers/seccomp.ts';
 import { readImage } from './system/read-image.ts';
-import { keepProgramsIn } from './system/spawn.ts';
+import { keepProgramsIn } from './system/leash.ts';
 import {
   type HostSandboxes,
   openSandboxes,

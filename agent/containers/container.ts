@@ -10,7 +10,7 @@ import { inSpan } from '../../shared/spans.ts';
 import type { ExecLimits } from './exec-limits.ts';
 import { MountAttribute, native, UnmountFlag } from '../native/native.ts';
 import { ProgramError, run } from '../system/spawn.ts';
-import { type LeashedProgram, startLeashed } from '../system/start-leashed.ts';
+import { startLeashed, type StartedProgram } from '../system/start-program.ts';
 import { attachDirectory } from '../disks/disk-calls.ts';
 import { refusedPath } from '../disks/refused-path.ts';
 import { execBundle } from './bundle.ts';
@@ -103,7 +103,7 @@ export class Container {
   readonly #stdout: OutputPipe;
   readonly #stderr: OutputPipe;
   readonly #gone = Promise.withResolvers<void>();
-  #runc: LeashedProgram | undefined;
+  #runc: StartedProgram | undefined;
   #init: InitChannel | undefined;
   /** Settles when {@link run} no longer needs the container's directory. */
   #finished: Promise<void> = Promise.resolve();
@@ -240,10 +240,11 @@ export class Container {
     this.#init = InitChannel.of(own);
     const ready = once(this.#init, 'ready').then(() => true);
     ready.catch(() => undefined);
-    let runc: LeashedProgram;
+    let runc: StartedProgram;
     try {
+      const nothing = [undefined, undefined, undefined];
       const outputs = [this.#stdout.writeFd, this.#stderr.writeFd];
-      runc = await startLeashed('runc', args, [ofInit, ...outputs]);
+      runc = await startLeashed('runc', args, [...nothing, ofInit, ...outputs]);
     } catch (error) {
       this.#init.close();
       throw error;

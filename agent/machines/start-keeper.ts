@@ -1,12 +1,12 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import type { Readable } from 'node:stream';
-import { started } from '../system/started.ts';
+import { closeSync } from 'node:fs';
+import { Socket } from 'node:net';
+import { native } from '../native/native.ts';
+import { startProgram, type StartedProgram } from '../system/start-program.ts';
 
 const START_MS_MAX = 30_000;
 const REPORT_BYTES_MAX = 4096;
 
-async function readReport(pipe: Readable): Promise<string> {
+async function readReport(pipe: Socket): Promise<string> {
   let report = '';
   for await (const chunk of pipe.setEncoding('utf8')) {
     report += String(chunk);
@@ -24,28 +24,29 @@ async function readReport(pipe: Readable): Promise<string> {
 export async function startKeeper(
   program: string,
   args: readonly string[],
-  passed: readonly ('ignore' | number)[],
+  passed: readonly (number | undefined)[],
 ): Promise<void> {
-  const shim = await started(
-    spawn(program, args, {
-      stdio: ['ignore', 'ignore', 'ignore', 'pipe', ...passed],
-      detached: true,
-      env: {},
-    }),
-  );
-  const exited = once(shim, 'exit');
-  exited.catch(() => undefined);
-  const pipe = shim.stdio[3] as Readable;
-  const timer = setTimeout(() => shim.kill('SIGKILL'), START_MS_MAX);
+  const [readFd, writeFd] = native.pipe();
+  const pipe = new Socket({ fd: readFd, readable: true, writable: false });
+  let shim: StartedProgram;
+  try {
+    const standard = [undefined, undefined, undefined];
+    shim = await startProgram([program, ...args], [...standard, writeFd, ...passed]);
+  } catch (error) {
+    pipe.destroy();
+    throw error;
+  } finally {
+    closeSync(writeFd);
+  }
+  const timer = setTimeout(() => shim.kill(), START_MS_MAX);
   try {
     const report = await readReport(pipe);
-    if (report !== 'ok') {
-      await exited;
-      throw new Error(`the machine was not started: ${report === '' ? 'killed' : report}`);
-    }
+    if (report === 'ok') return;
+    await shim.ended;
+    throw new Error(`the machine was not started: ${report === '' ? 'killed' : report}`);
   } finally {
     clearTimeout(timer);
     pipe.destroy();
-    shim.unref();
+    shim.leave();
   }
 }

@@ -52,7 +52,12 @@ interface NativeModule {
   makeDevices(directory: string, owner: number): Promise<void>;
   pipe(): [readFd: number, writeFd: number];
   socketPair(): [fd: number, fd: number];
-  spawn(path: string, args: readonly string[], descriptors: readonly number[]): Promise<number>;
+  spawn(
+    path: string,
+    args: readonly string[],
+    environment: readonly string[],
+    descriptors: readonly number[],
+  ): Promise<number>;
   reap(pid: number): number | undefined;
   unreadBytes(fd: number): number;
   openBeneath(root: string, path: string, flags: number): Promise<number>;

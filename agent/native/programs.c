@@ -2,13 +2,12 @@
  * Starting programs, as part of the addon. Node's own spawn copies the page tables of the agent and
  * stops its main thread until the program runs, 8 ms for an agent of 180 MiB.
  *
- *   spawn(path, args, descriptors) -> Promise<number>
- *     Starts the program with an empty environment in a session of its own, from a thread that
- *     lives as long as the agent (PR_SET_PDEATHSIG goes by threads). /dev/null is its stdin,
- *     stdout and stderr; the descriptors follow, from 3 on. The first argument is its name.
- *     Resolves with the process id, which stays the program's until `reap` has told of its end.
- *     posix_spawn(3).
- *   reap(pid)                      -> number | undefined
+ *   spawn(path, args, environment, descriptors) -> Promise<number>
+ *     Starts the program in a session of its own, from a thread that lives as long as the agent
+ *     (spawner.c). It gets the descriptors from 0 on, /dev/null for -1. The first argument is its
+ *     name. Resolves with the process id, which stays the program's until `reap` has told of its
+ *     end. posix_spawn(3).
+ *   reap(pid)                                   -> number | undefined
  *     How such a program ended: its exit code, or the number of the signal that ended it, negative.
  *     Undefined while it runs. waitpid(2).
  */
@@ -16,77 +15,29 @@
 #include "programs.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
+#include "spawner.h"
 #include "task.h"
 
-enum { ARGUMENTS_MAX = 64, DESCRIPTORS_MAX = 16, FIRST_DESCRIPTOR = 3 };
+enum { ARGUMENTS_MAX = 1024, ENVIRONMENT_MAX = 1024 };
+/* The longest argument that the kernel takes (MAX_ARG_STRLEN). */
+enum { ARGUMENT_BYTES_MAX = 128 * 1024 - 1 };
 
 struct spawn_task {
   struct task task;
-  char *path;
+  struct spawn spawn;
   char *args[ARGUMENTS_MAX + 1];
-  int descriptors[DESCRIPTORS_MAX];
-  uint32_t descriptor_count;
+  char *environment[ENVIRONMENT_MAX + 1];
   pid_t pid;
 };
 
-/* Copies the descriptors out of the way of their places in the program. */
-static int copy_descriptors(const struct spawn_task *work, int *copies) {
-  for (uint32_t i = 0; i < work->descriptor_count; i++) {
-    int above = FIRST_DESCRIPTOR + DESCRIPTORS_MAX;
-    copies[i] = fcntl(work->descriptors[i], F_DUPFD_CLOEXEC, above);
-    if (copies[i] < 0) return errno;
-  }
-  return 0;
-}
-
-static int place_descriptors(const struct spawn_task *work, const int *copies,
-                             posix_spawn_file_actions_t *actions) {
-  int error = posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDWR, 0);
-  for (int fd = STDOUT_FILENO; error == 0 && fd <= STDERR_FILENO; fd++)
-    error = posix_spawn_file_actions_adddup2(actions, STDIN_FILENO, fd);
-  for (uint32_t i = 0; error == 0 && i < work->descriptor_count; i++)
-    error = posix_spawn_file_actions_adddup2(actions, copies[i], FIRST_DESCRIPTOR + (int)i);
-  return error;
-}
-
-static int start(struct spawn_task *work, const posix_spawn_file_actions_t *actions) {
-  posix_spawnattr_t attributes;
-  sigset_t all, none;
-  char *environment[] = {NULL};
-  int error = posix_spawnattr_init(&attributes);
-  if (error != 0) return error;
-  sigfillset(&all);
-  sigemptyset(&none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
-  error = posix_spawn(&work->pid, work->path, actions, &attributes, work->args, environment);
-  posix_spawnattr_destroy(&attributes);
-  return error;
-}
-
 static int run_spawn(struct task *task) {
   struct spawn_task *work = (struct spawn_task *)task;
-  posix_spawn_file_actions_t actions;
-  int copies[DESCRIPTORS_MAX];
-  for (uint32_t i = 0; i < DESCRIPTORS_MAX; i++) copies[i] = -1;
-  int error = posix_spawn_file_actions_init(&actions);
-  if (error != 0) return error;
-  error = copy_descriptors(work, copies);
-  if (error == 0) error = place_descriptors(work, copies, &actions);
-  if (error == 0) error = start(work, &actions);
-  for (uint32_t i = 0; i < DESCRIPTORS_MAX; i++)
-    if (copies[i] >= 0) close(copies[i]);
-  posix_spawn_file_actions_destroy(&actions);
-  return error;
+  work->spawn.args = work->args;
+  work->spawn.environment = work->environment;
+  return spawn_program(&work->spawn, &work->pid);
 }
 
 static napi_value result_pid(napi_env env, struct task *task) {
@@ -97,8 +48,9 @@ static napi_value result_pid(napi_env env, struct task *task) {
 
 static void release(struct task *task) {
   struct spawn_task *work = (struct spawn_task *)task;
-  free(work->path);
+  free(work->spawn.path);
   for (uint32_t i = 0; i < ARGUMENTS_MAX; i++) free(work->args[i]);
+  for (uint32_t i = 0; i < ENVIRONMENT_MAX; i++) free(work->environment[i]);
 }
 
 /* False when the value is no array of at most `max` elements. */
@@ -108,33 +60,40 @@ static bool read_length(napi_env env, napi_value array, uint32_t max, uint32_t *
   return is_array && napi_get_array_length(env, array, length) == napi_ok && *length <= max;
 }
 
-static bool read_spawn_arguments(napi_env env, napi_value args, napi_value descriptors,
-                                 struct spawn_task *work) {
+static bool read_texts(napi_env env, napi_value array, uint32_t max, char **into) {
   uint32_t count;
   napi_value element;
-  if (!read_length(env, args, ARGUMENTS_MAX, &count)) return false;
+  if (!read_length(env, array, max, &count)) return false;
   for (uint32_t i = 0; i < count; i++) {
-    if (napi_get_element(env, args, i, &element) != napi_ok) return false;
-    work->args[i] = copy_text(env, element);
-    if (work->args[i] == NULL) return false;
+    if (napi_get_element(env, array, i, &element) != napi_ok) return false;
+    into[i] = copy_text_up_to(env, element, ARGUMENT_BYTES_MAX);
+    if (into[i] == NULL) return false;
   }
-  if (!read_length(env, descriptors, DESCRIPTORS_MAX, &work->descriptor_count)) return false;
-  for (uint32_t i = 0; i < work->descriptor_count; i++) {
+  return true;
+}
+
+static bool read_descriptors(napi_env env, napi_value descriptors, struct spawn_task *work) {
+  napi_value element;
+  if (!read_length(env, descriptors, SPAWN_DESCRIPTORS_MAX, &work->spawn.descriptor_count))
+    return false;
+  for (uint32_t i = 0; i < work->spawn.descriptor_count; i++) {
     if (napi_get_element(env, descriptors, i, &element) != napi_ok ||
-        napi_get_value_int32(env, element, &work->descriptors[i]) != napi_ok)
+        napi_get_value_int32(env, element, &work->spawn.descriptors[i]) != napi_ok)
       return false;
   }
   return true;
 }
 
 static napi_value js_spawn(napi_env env, napi_callback_info info) {
-  napi_value args[3];
+  napi_value args[4];
   struct spawn_task *work = calloc(1, sizeof *work);
   if (work != NULL)
     work->task = (struct task){.run = run_spawn, .result = result_pid, .release = release};
-  if (work == NULL || !read_arguments(env, info, 3, args) ||
-      (work->path = copy_text(env, args[0])) == NULL ||
-      !read_spawn_arguments(env, args[1], args[2], work))
+  if (work == NULL || !read_arguments(env, info, 4, args) ||
+      (work->spawn.path = copy_text(env, args[0])) == NULL ||
+      !read_texts(env, args[1], ARGUMENTS_MAX, work->args) ||
+      !read_texts(env, args[2], ENVIRONMENT_MAX, work->environment) ||
+      !read_descriptors(env, args[3], work))
     return refuse_task(env, &work->task);
   return start_task(env, &work->task, "spawn", NULL);
 }

@@ -58,9 +58,13 @@ napi_value refuse_task(napi_env env, struct task *task) {
 }
 
 char *copy_text(napi_env env, napi_value value) {
+  return copy_text_up_to(env, value, TEXT_BYTES_MAX);
+}
+
+char *copy_text_up_to(napi_env env, napi_value value, size_t bytes_max) {
   size_t length;
   if (napi_get_value_string_utf8(env, value, NULL, 0, &length) != napi_ok) return NULL;
-  if (length > TEXT_BYTES_MAX) return NULL;
+  if (length > bytes_max) return NULL;
   char *text = malloc(length + 1);
   if (text == NULL) return NULL;
   if (napi_get_value_string_utf8(env, value, text, length + 1, &length) == napi_ok &&

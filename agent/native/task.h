@@ -40,3 +40,4 @@ enum { TEXT_BYTES_MAX = 8192 };
  * contains NUL: cut there, a path would name another file.
  */
 char *copy_text(napi_env env, napi_value value);
+char *copy_text_up_to(napi_env env, napi_value value, size_t bytes_max);

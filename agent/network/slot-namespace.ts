@@ -32,8 +32,9 @@ export interface SlotKind {
 /** A container's end of its link waits in the slot under this name. */
 export const CONTAINER_LINK = 'eth0';
 
-// A new namespace inherits some of the host's settings.
-const settings = (isRouted: boolean): string =>
+// A new namespace inherits some of the host's settings. Rules come by stdin, and then links, if any,
+// as lines for `ip -batch`: nothing ever gets through before there are rules.
+const setUp = (isRouted: boolean): string =>
   [
     'set -e',
     'cd /proc/sys/net',
@@ -42,7 +43,8 @@ const settings = (isRouted: boolean): string =>
     '  echo 1 > ipv6/conf/all/disable_ipv6',
     '  echo 1 > ipv6/conf/default/disable_ipv6',
     'fi',
-    `exec ${NFT} -f -`,
+    `${NFT} -f -`,
+    'if [ -n "$1" ]; then printf "%s\\n" "$1" | ip -batch -; fi',
   ].join('\n');
 
 /** Numbers of the host's slots that have a namespace, half-made ones included. */
@@ -66,10 +68,10 @@ async function makeSlot(plan: SlotPlan, kind: SlotKind, policy = ''): Promise<vo
   const { namespace } = plan;
   await failpoint('make slot', async () => {
     await run('ip', ['netns', 'add', namespace]);
-    // Before the links exist, so that nothing ever gets through.
-    await setRules(plan, kind, `${rulesAround(plan, kind)}${policy}`);
-    await configureLinks(namespace, guestLink(plan, kind));
-    await linkToRouter(plan, kind);
+    // In one go, because each program takes some milliseconds to start.
+    const links = [...guestLink(plan, kind), ...uplink(plan, kind)];
+    await setRules(plan, kind, { rules: `${rulesAround(plan, kind)}${policy}`, links });
+    await linkAtRouter(plan, kind);
   });
 }
 
@@ -89,12 +91,13 @@ export async function removeSlot(plan: SlotPlan, { routerOf }: SlotKind): Promis
 async function renewSlot(plan: SlotPlan, kind: SlotKind): Promise<boolean> {
   if (!(await hasNamespace(plan.namespace))) return false;
   try {
-    await setRules(plan, kind, rulesAround(plan, kind));
+    await setRules(plan, kind, { rules: rulesAround(plan, kind), links: [] });
     const shown = await showAddresses(plan.namespace, plan.tap);
     if (!isAsPlanned(plan, shown)) return false;
     if (kind.routerOf !== undefined && !(await isLinked(plan, kind.routerOf))) {
       await deleteLink(plan.namespace, plan.uplink);
-      await linkToRouter(plan, kind);
+      await configureLinks(plan.namespace, uplink(plan, kind));
+      await linkAtRouter(plan, kind);
     }
     return true;
   } catch {
@@ -120,8 +123,13 @@ async function listNamespaces(): Promise<string[]> {
 const rulesAround = (plan: SlotPlan, { routerOf }: SlotKind): string =>
   routerOf === undefined ? denyAll() : slotRules(plan);
 
-async function setRules({ namespace }: SlotPlan, kind: SlotKind, rules: string): Promise<void> {
-  await runWithin(namespace, ['sh', '-c', settings(kind.routerOf !== undefined)], rules);
+async function setRules(
+  { namespace }: SlotPlan,
+  { routerOf }: SlotKind,
+  { rules, links }: { readonly rules: string; readonly links: readonly string[] },
+): Promise<void> {
+  const script = setUp(routerOf !== undefined);
+  await runWithin(namespace, ['sh', '-c', script, 'sh', links.join('\n')], rules);
 }
 
 /** A tap has no owner: the shim attaches to it as root. */
@@ -144,19 +152,25 @@ function guestLink(plan: SlotPlan, kind: SlotKind): string[] {
   ];
 }
 
-async function linkToRouter(plan: SlotPlan, { routerOf }: SlotKind): Promise<void> {
-  if (routerOf === undefined) return;
+/** The link to the router; the router's end is configured by {@link linkAtRouter}. */
+function uplink(plan: SlotPlan, { routerOf }: SlotKind): string[] {
+  if (routerOf === undefined) return [];
   const { namespace: router } = planRouter(routerOf);
-  const { uplink, routerLink, address, proxiedAddress, routerAddress } = plan;
-  await configureLinks(plan.namespace, [
-    `link add ${uplink} type veth peer name ${routerLink} netns ${router}`,
-    `address add ${address}/32 dev ${uplink}`,
-    `address add ${proxiedAddress}/32 dev ${uplink}`,
-    `link set ${uplink} up`,
-    `route add ${routerAddress} dev ${uplink} src ${address}`,
-    `route add default via ${routerAddress} dev ${uplink} src ${address}`,
-  ]);
-  await configureLinks(router, [
+  const { uplink: name, routerLink, address, proxiedAddress, routerAddress } = plan;
+  return [
+    `link add ${name} type veth peer name ${routerLink} netns ${router}`,
+    `address add ${address}/32 dev ${name}`,
+    `address add ${proxiedAddress}/32 dev ${name}`,
+    `link set ${name} up`,
+    `route add ${routerAddress} dev ${name} src ${address}`,
+    `route add default via ${routerAddress} dev ${name} src ${address}`,
+  ];
+}
+
+async function linkAtRouter(plan: SlotPlan, { routerOf }: SlotKind): Promise<void> {
+  if (routerOf === undefined) return;
+  const { routerLink, address, proxiedAddress, routerAddress } = plan;
+  await configureLinks(planRouter(routerOf).namespace, [
     `link set ${routerLink} up`,
     `route add ${address} dev ${routerLink} src ${routerAddress}`,
     `route add ${proxiedAddress} dev ${routerLink} src ${routerAddress}`,

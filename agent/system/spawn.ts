@@ -1,8 +1,11 @@
 import { type ChildProcess, spawn, type SpawnOptions } from 'node:child_process';
 import { once } from 'node:events';
+import { closeSync } from 'node:fs';
+import { Socket } from 'node:net';
 import { runInBackground } from '../../shared/background.ts';
-import { leashPath } from '../native/native.ts';
-import { started } from './started.ts';
+import { native } from '../native/native.ts';
+import { leashed, type LeashOptions } from './leash.ts';
+import { type Ending, type StartedProgram, startLeashed } from './start-program.ts';
 
 const OUTPUT_BYTES_MAX = 64 * 1024;
 const TIMEOUT_MS = 30_000;
@@ -37,52 +40,28 @@ export class ProgramTimeoutError extends Error {
   }
 }
 
-interface Leash {
-  /** Killed programs that have not ended yet: each hangs in the kernel. */
-  readonly overdue: Set<ChildProcess>;
-  /** The cgroup.procs of the control group for programs; undefined: that of this process. */
-  group: string | undefined;
-}
-
-/** The agent has a single leash, since programs are leashed to its process id. */
-const leash: Leash = { overdue: new Set(), group: undefined };
-
-/** Makes the programs started from now on join a control group. @param group its cgroup.procs */
-export function keepProgramsIn(group: string): void {
-  leash.group = group;
-}
+/** Killed programs that have not ended yet: each hangs in the kernel. */
+const overdue = new Set<StartedProgram>();
 
 /** How many programs were killed but have not ended, because they hang in the kernel. */
-export const overduePrograms = (): number => leash.overdue.size;
+export const overduePrograms = (): number => overdue.size;
 
 /**
- * Starts a program that ends when this agent ends, for whatever reason; the host's next agent waits
- * for its end (leash.c). Every program is started here, except those meant to outlive the agent.
- * @param lock a file that the program holds locked while it runs
- * @param groups cgroup.procs files of further control groups that the program joins
+ * Starts a program that ends when this agent ends (leash.c), for one that needs pipes or a
+ * directory of its own; others are started by {@link run}. Every program is leashed, except those meant to
+ * outlive the agent.
  */
 export function spawnLeashed(
   program: string,
   args: readonly string[],
-  {
-    lock,
-    groups = [],
-    ...options
-  }: SpawnOptions & { lock?: string | undefined; groups?: readonly string[] } = {},
+  { lock, groups, ...options }: SpawnOptions & LeashOptions = {},
 ): ChildProcess {
-  const leashArgs = [
-    ...leashArguments(),
-    ...groups.flatMap((group) => ['--group', group]),
-    ...(lock === undefined ? [] : ['--lock', lock]),
-  ];
-  return spawn(leashPath, [...leashArgs, '--', program, ...args], options);
+  const [path, ...rest] = leashed(program, args, {
+    lock,
+    ...(groups === undefined ? {} : { groups }),
+  });
+  return spawn(path, rest, options);
 }
-
-/** Facts about a program that the leash is told: whose it is, and its control group. */
-export const leashArguments = (): string[] => [
-  String(process.pid),
-  ...(leash.group === undefined ? [] : ['--group', leash.group]),
-];
 
 /**
  * Runs a program to its end and returns its output. For short programs (mke2fs, runc delete …):
@@ -97,27 +76,60 @@ export async function run(
   options: { timeoutMs?: number; input?: string; lock?: string; outputBytesMax?: number } = {},
 ): Promise<string> {
   const { timeoutMs = TIMEOUT_MS, input = '', lock, outputBytesMax = OUTPUT_BYTES_MAX } = options;
-  const child = await started(
-    spawnLeashed(program, args, { stdio: ['pipe', 'pipe', 'pipe'], lock }),
-  );
+  const { started, stdin, stdout } = await startWithPipes(program, args, lock);
   let output = '';
-  const collect = (chunk: Buffer): void => {
+  stdout.on('data', (chunk: Buffer) => {
     if (output.length < outputBytesMax) output += chunk.toString('utf8');
-  };
-  child.stdout?.on('data', collect);
-  child.stderr?.on('data', collect);
-  child.stdin?.on('error', () => undefined); // A program may end without reading its input.
-  child.stdin?.end(input);
-  const closed = once(child, 'close') as Promise<[number | null, string | null]>;
-  const ending = await within(closed, timeoutMs);
-  if (ending === undefined) throw giveUp(program, timeoutMs, child);
-  const [code, signal] = ending;
-  if (code !== 0) throw new ProgramError(program, code ?? String(signal), output);
+  });
+  const closed = once(stdout, 'close');
+  stdin.end(input);
+  const ended = closed.then(() => started.ended);
+  const ending = await within(ended, timeoutMs);
+  stdin.destroy();
+  stdout.destroy();
+  if (ending === undefined) throw giveUp(program, timeoutMs, started);
+  if (ending !== 0) throw new ProgramError(program, ending, output);
   return output;
 }
 
+interface Piped {
+  readonly started: StartedProgram;
+  readonly stdin: Socket;
+  /** Also what it writes to stderr. */
+  readonly stdout: Socket;
+}
+
+async function startWithPipes(
+  program: string,
+  args: readonly string[],
+  lock: string | undefined,
+): Promise<Piped> {
+  const [inputEnd, inputFd] = native.pipe();
+  const stdin = new Socket({ fd: inputFd, readable: false, writable: true });
+  let stdout: Socket | undefined;
+  let outputEnd: number | undefined;
+  try {
+    const output = native.pipe();
+    outputEnd = output[1];
+    stdout = new Socket({ fd: output[0], readable: true, writable: false });
+    // A program may end without reading its input.
+    for (const socket of [stdin, stdout]) socket.on('error', () => undefined);
+    const options = { lock, environment: process.env };
+    const ends = [inputEnd, outputEnd, outputEnd];
+    const started = await startLeashed(program, args, ends, options);
+    return { started, stdin, stdout };
+  } catch (error) {
+    stdin.destroy();
+    stdout?.destroy();
+    throw error;
+  } finally {
+    closeSync(inputEnd);
+    if (outputEnd !== undefined) closeSync(outputEnd);
+  }
+}
+
 /** @returns undefined when the promise has not settled in time */
-async function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
+async function within(promise: Promise<Ending>, ms: number): Promise<Ending | undefined> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<undefined>((resolve) => {
     timer = setTimeout(resolve, ms, undefined);
@@ -129,16 +141,14 @@ async function within<T>(promise: Promise<T>, ms: number): Promise<T | undefined
   }
 }
 
-function giveUp(program: string, timeoutMs: number, child: ChildProcess): ProgramTimeoutError {
-  const hasEnded = child.exitCode !== null || child.signalCode !== null;
-  const ended = hasEnded ? Promise.resolve() : once(child, 'exit');
-  leash.overdue.add(child);
+function giveUp(program: string, timeoutMs: number, started: StartedProgram): ProgramTimeoutError {
+  const { ended } = started;
+  overdue.add(started);
   runInBackground('program.await', async () => {
-    await ended.catch(() => undefined);
-    leash.overdue.delete(child);
+    await ended;
+    overdue.delete(started);
   });
-  child.kill('SIGKILL');
-  for (const stream of [child.stdin, child.stdout, child.stderr]) stream?.destroy();
-  child.unref();
+  started.kill();
+  started.leave();
   return new ProgramTimeoutError(program, timeoutMs, ended);
 }

@@ -47,6 +47,6 @@ function argumentsOf(spec: ShimSpec): string[] {
  */
 export async function startShim(spec: ShimSpec): Promise<void> {
   // Descriptors 4 to 9 stay unused, and the passed descriptors follow.
-  const nothing = Array.from({ length: 6 }, () => 'ignore' as const);
+  const nothing = Array.from({ length: 6 }, () => undefined);
   await startKeeper(shimPath, argumentsOf(spec), [...nothing, ...spec.passed]);
 }

@@ -1,18 +1,21 @@
 import { closeSync } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { mkdir, open } from 'node:fs/promises';
 import { Socket } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
+import { setTimeout } from 'node:timers/promises';
 import test from 'ava';
 import { native } from '../../../agent/native/native.ts';
-import { startLeashed } from '../../../agent/system/start-leashed.ts';
+import { startLeashed } from '../../../agent/system/start-program.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
+
+const nothing = [undefined, undefined, undefined];
 
 /** Output that a shell command writes to descriptor 3, and how it ended. */
 async function runShell(command: string): Promise<{ output: string; ending: number | string }> {
   const [readFd, writeFd] = native.pipe();
   const output = text(new Socket({ fd: readFd, readable: true, writable: false }));
-  const program = await startLeashed('sh', ['-c', command], [writeFd]);
+  const program = await startLeashed('sh', ['-c', command], [...nothing, writeFd]);
   closeSync(writeFd);
   return { output: await output, ending: await program.ended };
 }
@@ -34,7 +37,7 @@ test('descriptors keep their order, whatever numbers they have here', async (t) 
   const outputs = pipes.map(([fd]) => text(new Socket({ fd, readable: true, writable: false })));
   const writeFds = pipes.map(([, fd]) => fd).toReversed();
   const command = 'echo three >&3; echo four >&4; echo five >&5';
-  const { ended } = await startLeashed('sh', ['-c', command], writeFds);
+  const { ended } = await startLeashed('sh', ['-c', command], [...nothing, ...writeFds]);
   for (const fd of writeFds) closeSync(fd);
   t.deepEqual(await Promise.all(outputs), ['five\n', 'four\n', 'three\n']);
   t.is(await ended, 0);
@@ -76,16 +79,36 @@ test('arguments that are none are refused', (t) => {
   const untyped = native as unknown as Record<string, (...args: unknown[]) => unknown>;
   for (const name of ['spawn', 'reap']) {
     t.throws(() => untyped[name]?.());
-    t.throws(() => untyped[name]?.('x', {}, {}));
+    t.throws(() => untyped[name]?.('x', {}, {}, {}));
   }
-  t.throws(() => native.spawn('/bin/true', ['a\0b'], []), { code: 'EINVAL' });
+  t.throws(() => native.spawn('/bin/true', ['a\0b'], [], []), { code: 'EINVAL' });
   t.throws(
     () =>
       native.spawn(
         '/bin/true',
-        Array.from({ length: 100 }, () => 'x'),
+        Array.from({ length: 2000 }, () => 'x'),
+        [],
         [],
       ),
     { code: 'EINVAL' },
   );
+});
+
+test('a program that is being started keeps no file of this process open', async (t) => {
+  await using directory = await temporaryDirectory();
+  const disk = join(directory.path, 'disk');
+  await mkdir(disk);
+  const starts = new AbortController();
+  const starting = (async () => {
+    while (!starts.signal.aborted) await (await startLeashed('true', [], nothing)).ended;
+  })();
+  for (let round = 0; round < 50; round += 1) {
+    await native.mount('tmpfs', disk, 'tmpfs', 0, 'size=1m');
+    const file = await open(join(disk, 'file'), 'w');
+    await setTimeout(2);
+    await file.close();
+    await t.notThrowsAsync(native.unmount(disk, 0));
+  }
+  starts.abort();
+  await starting;
 });
