@@ -6,7 +6,9 @@ import type { BareQemu, BareTimes } from './bare-qemu.ts';
 import type { SandboxCalls } from './sandbox-calls.ts';
 
 const TEMPLATE_MS_MAX = 120_000;
-const REST_MS_MAX = 60_000;
+/** The host prewarms when nothing was requested for a shorter time than this. */
+const REST_MS = 500;
+const REST_MS_MAX = 180_000;
 
 /** Shared parts of the sandbox benchmark. */
 export interface SandboxBench {
@@ -51,16 +53,25 @@ export async function sandboxDirectory(bench: SandboxBench, id: string): Promise
   return join(dataDir, 'sandboxes', await vmIdOf(bench, id));
 }
 
-/** Waits until the host has prewarmed all the machines that it will. */
-export async function untilRested(bench: SandboxBench): Promise<void> {
-  const { isCold, prewarmed, memSizeMib, signal } = bench;
+/** Waits until the host has prewarmed all the machines that it will: none came for longer than one takes. */
+export async function untilRested(
+  bench: SandboxBench,
+  memSizeMib = bench.memSizeMib,
+): Promise<void> {
+  const { isCold, prewarmed, signal } = bench;
   if (isCold || prewarmed === 0) return;
   const isRested = async (): Promise<boolean> => {
     signal.throwIfAborted();
     const made = await logEvents(bench, 'prewarmed:started');
     const started = await logEvents(bench, 'sandbox:started');
     const taken = new Set(started.map(({ vmId }) => vmId));
-    return made.some(({ vmId, memSizeMib: size }) => size === memSizeMib && !taken.has(vmId));
+    const last = made.at(-1);
+    const isQuiet =
+      Date.now() - Date.parse(String(last?.['time'])) > 2 * Number(last?.['durationMs']) + REST_MS;
+    const isThere = made.some(
+      ({ vmId, memSizeMib: size }) => size === memSizeMib && !taken.has(vmId),
+    );
+    return isThere && isQuiet;
   };
   await waitFor('the host to rest', isRested, REST_MS_MAX);
 }

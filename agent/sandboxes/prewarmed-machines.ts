@@ -7,9 +7,10 @@ import type { SlotPool } from '../network/slot-pool.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { repeatUntilDone } from '../queues/until-done.ts';
 import type { BuiltImage } from '../images/built-image.ts';
-import { type MachineDriver, type MachineOwner, type Shape, shapeName } from './machine-driver.ts';
+import type { MachineDriver, MachineOwner, Shape } from './machine-driver.ts';
 import type { SandboxImages } from './sandbox-images.ts';
 import type { UidPool } from './uid-pool.ts';
+import { type WantedMachine, WantedMachines } from './wanted-machines.ts';
 
 /**
  * Prewarming waits until no machine has started for this long, so as not to slow callers'
@@ -19,8 +20,6 @@ const REST_MS = 200;
 const CHECK_EVERY_MS = 1_000;
 /** How long prewarming stops after a failure, or while the host is short of something. */
 const RETRY_MS = 60_000;
-/** How long a shape stays wanted after it was requested last. */
-const WANTED_MS = 600_000;
 /** Slots that prewarmed VMs leave free for sandboxes. */
 const SLOTS_LEFT_MIN = 4;
 
@@ -32,26 +31,8 @@ export interface PrewarmedMachine {
 }
 
 interface Prewarmed extends PrewarmedMachine {
-  /** Name of the wanted entry that it was made for. */
+  /** Name of the {@link WantedMachine} that it was made for. */
   readonly name: string;
-}
-
-/** A shape, and the image or snapshot that the machine begins with. */
-interface Wanted {
-  readonly shape: Shape;
-  /** Undefined: it begins with the image. */
-  readonly snapshotId: string | undefined;
-  /** Undefined: the default image. */
-  readonly digest: string | undefined;
-  readonly at: number;
-}
-
-const nameOf = (shape: Shape, { digest, snapshotId }: Beginning): string =>
-  `${shapeName(shape)} ${snapshotId ?? digest ?? ''}`;
-
-/** The image or snapshot that a machine begins with; the default image, if both are undefined. */
-interface Beginning {
-  readonly digest: string | undefined;
   readonly snapshotId: string | undefined;
 }
 
@@ -72,22 +53,23 @@ export interface PrewarmedMachinesDeps {
 }
 
 /**
- * Keeps prewarmed VMs of the shapes, images and snapshots that were requested last, so that a new
- * sandbox only has to be given its identity. They are not journalled: a sandbox that takes one journals it as its own, and
- * the next agent reclaims those that were not taken.
+ * Keeps prewarmed VMs of the shapes, images and snapshots that were requested last, more of those
+ * that are requested often, so that a new sandbox only has to be given its identity. They are not
+ * journalled: a sandbox that takes one journals it as its own, and the next agent reclaims those
+ * that were not taken.
  */
 export class PrewarmedMachines {
   readonly #deps: PrewarmedMachinesDeps;
   readonly #closed = new AbortController();
   readonly #prewarmed = new Set<Prewarmed>();
-  /** Wanted shapes and images by name, the one requested last at the end; at most as many as VMs are kept. */
-  readonly #wanted = new Map<string, Wanted>();
+  readonly #wanted: WantedMachines;
   #timer: NodeJS.Timeout | undefined;
   readonly #ticks = new SerialQueue();
   #retryAt = 0;
 
   constructor(deps: PrewarmedMachinesDeps) {
     this.#deps = deps;
+    this.#wanted = new WantedMachines(deps.max);
   }
 
   /**
@@ -102,8 +84,8 @@ export class PrewarmedMachines {
   ): PrewarmedMachine | undefined {
     if (this.#deps.max === 0 || this.#closed.signal.aborted) return undefined;
     const beginning = { digest: image?.digest, snapshotId };
-    const name = nameOf(shape, beginning);
-    this.#want(name, shape, beginning);
+    const { name } = this.#wanted.request(shape, beginning, performance.now());
+    this.#scheduleTick(REST_MS);
     const machine = [...this.#prewarmed].find((each) => each.name === name);
     if (machine === undefined) return undefined;
     this.#prewarmed.delete(machine);
@@ -127,24 +109,12 @@ export class PrewarmedMachines {
 
   /** Removes the prewarmed VMs of a snapshot that is gone. */
   forgetSnapshot(snapshotId: string): void {
-    for (const [name, wanted] of this.#wanted) {
-      if (wanted.snapshotId !== snapshotId) continue;
-      this.#wanted.delete(name);
-      for (const machine of this.#prewarmed) {
-        if (machine.name === name) {
-          runInBackground('prewarmed.evict', () => this.#evict(machine));
-        }
+    this.#wanted.forgetSnapshot(snapshotId);
+    for (const machine of this.#prewarmed) {
+      if (machine.snapshotId === snapshotId) {
+        runInBackground('prewarmed.evict', () => this.#evict(machine));
       }
     }
-  }
-
-  #want(name: string, { vcpuCount, memSizeMib }: Shape, beginning: Beginning): void {
-    this.#wanted.delete(name);
-    const shape = { vcpuCount, memSizeMib };
-    this.#wanted.set(name, { shape, ...beginning, at: performance.now() });
-    const [oldest] = this.#wanted.keys();
-    if (this.#wanted.size > this.#deps.max && oldest !== undefined) this.#wanted.delete(oldest);
-    this.#scheduleTick(REST_MS);
   }
 
   #scheduleTick(ms: number): void {
@@ -163,38 +133,50 @@ export class PrewarmedMachines {
     if (!isDone && this.#timer === undefined) this.#scheduleTick(CHECK_EVERY_MS);
   }
 
-  /** Evicts VMs that are no longer wanted, and prewarms at most one that is missing. */
+  /** Evicts VMs that are no longer wanted, and prewarms those that are missing, one by one. */
   async #reconcile(): Promise<void> {
-    const { slots, isBusy, isLow, log } = this.#deps;
-    const now = performance.now();
-    for (const [name, { at }] of this.#wanted) {
-      if (now - at > WANTED_MS) this.#wanted.delete(name);
-    }
-    const isScarce = slots.freeCount < SLOTS_LEFT_MIN || isLow();
-    // Without this pause, the memory that an eviction frees would be used to prewarm again.
-    if (isScarce) this.#retryAt = now + RETRY_MS;
-    const wanted = new Map(isScarce ? [] : this.#wanted);
-    for (const machine of this.#prewarmed) {
-      if (!wanted.has(machine.name)) await this.#evict(machine);
-    }
-    const ready = new Set([...this.#prewarmed].map(({ name }) => name));
-    const missing = [...wanted].findLast(([name]) => !ready.has(name));
-    if (missing === undefined || isBusy() || now < this.#retryAt) return;
-    if (slots.freeCount <= SLOTS_LEFT_MIN) return;
-    try {
-      await this.#start(...missing);
-    } catch (error) {
-      this.#retryAt = now + RETRY_MS;
-      if (!this.#closed.signal.aborted) log.warn({ err: toError(error) }, 'prewarmed:startFailed');
+    for (;;) {
+      const missing = await this.#evictUnwanted();
+      const { slots, isBusy, log } = this.#deps;
+      if (missing === undefined || isBusy() || performance.now() < this.#retryAt) return;
+      if (slots.freeCount <= SLOTS_LEFT_MIN || this.#closed.signal.aborted) return;
+      if (this.#timer !== undefined) return; // A sandbox was requested meanwhile: the next tick waits.
+      try {
+        if (!(await this.#start(missing))) return;
+      } catch (error) {
+        this.#retryAt = performance.now() + RETRY_MS;
+        if (!this.#closed.signal.aborted)
+          log.warn({ err: toError(error) }, 'prewarmed:startFailed');
+      }
     }
   }
 
-  async #start(name: string, { shape, digest, snapshotId }: Wanted): Promise<void> {
+  /** @returns the kind to prewarm next: one of which none is there, or else too few */
+  async #evictUnwanted(): Promise<WantedMachine | undefined> {
+    const { slots, isLow } = this.#deps;
+    const now = performance.now();
+    const isScarce = slots.freeCount < SLOTS_LEFT_MIN || isLow();
+    // Without this pause, the memory that an eviction frees would be used to prewarm again.
+    if (isScarce) this.#retryAt = now + RETRY_MS;
+    const shares = isScarce ? [] : this.#wanted.shares(now);
+    const left = new Map(shares.map(({ wanted, count }) => [wanted.name, count]));
+    for (const machine of this.#prewarmed) {
+      const count = left.get(machine.name) ?? 0;
+      if (count === 0) await this.#evict(machine);
+      else left.set(machine.name, count - 1);
+    }
+    const lacks = shares.filter(({ wanted }) => (left.get(wanted.name) ?? 0) > 0);
+    const none = lacks.find(({ wanted, count }) => left.get(wanted.name) === count);
+    return (none ?? lacks[0])?.wanted;
+  }
+
+  /** @returns whether the next one may be started at once */
+  async #start({ name, shape, digest, snapshotId }: WantedMachine): Promise<boolean> {
     const { driver, slots, uids, images, copySnapshot, log } = this.#deps;
-    if (!(await driver.hasTemplate(shape))) return; // The driver is making the template.
+    if (!(await driver.hasTemplate(shape))) return false; // The driver is making the template.
     const begunAt = performance.now();
     const plan = await slots.lease();
-    const machine = { vmId: newSandboxId(), uid: uids.take(), slot: plan.index, name };
+    const machine = { vmId: newSandboxId(), uid: uids.take(), slot: plan.index, name, snapshotId };
     const { vmId, uid } = machine;
     // Placeholders, which the sandbox that takes the VM replaces.
     const identity = { machineId: vmId, bootId: randomUUID() };
@@ -207,8 +189,9 @@ export class PrewarmedMachines {
         (digest === undefined || image !== undefined) &&
         (snapshotId === undefined || (await copySnapshot(snapshotId, { vmId, uid })));
       if (!isThere) {
-        this.#wanted.delete(name); // Nothing holds the image any more, or the snapshot was deleted.
-        return await this.#remove(machine);
+        this.#wanted.forget(name); // Nothing holds the image any more, or the snapshot was deleted.
+        await this.#remove(machine);
+        return true;
       }
       const { ended } = await driver.prewarm(spec, this.#closed.signal, image);
       this.#prewarmed.add(machine);
@@ -222,6 +205,7 @@ export class PrewarmedMachines {
     }
     const durationMs = Math.round(performance.now() - begunAt);
     log.info({ ...shape, vmId, durationMs }, 'prewarmed:started');
+    return true;
   }
 
   #handleEnded(machine: Prewarmed): void {

@@ -102,11 +102,11 @@ const capacitySettings = {
     description: 'while less is available on the host, no sandbox is started',
   }),
   SANDBOX_PREWARMED: integer({
-    default: 4,
+    default: 16,
     minimum: 0,
-    maximum: 64,
+    maximum: 256,
     description:
-      'prewarmed VMs or containers, one for each of the shapes and images requested last ([sandboxes.md](sandboxes.md#creating-a-sandbox)); a VM takes some 60 MiB of memory, a container 2 MiB, each a slot. 0: none',
+      'prewarmed VMs or containers at most: of each of the shapes and images requested last, as many as were requested in the busiest of the last ten minutes ([sandboxes.md](sandboxes.md#creating-a-sandbox)); a VM takes some 60 MiB of memory, a container 2 MiB, each a slot. 0: none',
   }),
 };
 

@@ -16,7 +16,7 @@ const shape = { vcpuCount: 1, memSizeMib: 256 };
 const done = (): Promise<void> => Promise.resolve();
 
 /** Machines of one host of which so many are kept ready. */
-async function open(max: number) {
+async function open(max: number, slotsMax = 12) {
   const time = new FakeTime();
   const host = new InMemoryHost();
   const namespaces = {
@@ -26,7 +26,7 @@ async function open(max: number) {
     remove: done,
   };
   const slots = await SlotPool.open({
-    ...{ hostId: newHostId(), slotsMax: 12, readyMax: 0, leased: [], namespaces, log },
+    ...{ hostId: newHostId(), slotsMax, readyMax: 0, leased: [], namespaces, log },
   });
   const uids = new UidPool(700_000_000, []);
   const driver = new InMemoryDriver(host, { hasTemplates: true });
@@ -76,6 +76,60 @@ test('a prewarmed VM is evicted when its shape is not requested again', async (t
   t.deepEqual(host.list(), []);
   t.is(slots.freeCount, 12);
   t.is(uids.take(), 700_000_000, 'its user can be another one’s');
+  await spares.close();
+});
+
+test('as many VMs are kept as were requested in the busiest of ten minutes', async (t) => {
+  using opened = await open(8, 32);
+  const { time, host, spares } = opened;
+  for (let count = 0; count < 5; count += 1) spares.take(shape);
+  await time.pass(90_000, 1_000);
+  t.is(host.running.length, 5);
+  for (let count = 0; count < 5; count += 1) t.not(spares.take(shape), undefined);
+  t.is(spares.take(shape), undefined);
+  await time.pass(8 * 60_000, 5_000);
+  t.is(host.running.length, 5 + 6, 'those that were taken run on');
+  spares.take(shape);
+  await time.pass(7 * 60_000, 5_000);
+  t.is(host.running.length, 6 + 1, 'the busy minute is over for long');
+  await spares.close();
+});
+
+test('kinds that are requested often share the places, and none loses its own', async (t) => {
+  using opened = await open(6, 32);
+  const { time, host, spares } = opened;
+  const other = { vcpuCount: 2, memSizeMib: 512 };
+  const rare = { vcpuCount: 1, memSizeMib: 1024 };
+  for (let count = 0; count < 20; count += 1) {
+    spares.take(shape);
+    spares.take(other);
+  }
+  spares.take(rare);
+  await time.pass(60_000);
+  t.is(host.running.length, 5);
+  const before = host.running.map(({ id }) => id);
+  t.not(spares.take(rare), undefined);
+  for (const kind of [shape, other]) {
+    t.not(spares.take(kind), undefined);
+    t.not(spares.take(kind), undefined);
+    t.is(spares.take(kind), undefined);
+  }
+  await time.pass(60_000);
+  t.is(host.running.length, 10);
+  t.true(before.every((id) => host.running.some((machine) => machine.id === id)));
+  await spares.close();
+});
+
+test('prewarming waits while sandboxes are requested', async (t) => {
+  using opened = await open(8);
+  const { time, host, spares } = opened;
+  for (let count = 0; count < 40; count += 1) {
+    spares.take(shape);
+    await time.pass(100);
+  }
+  t.is(host.running.length, 0);
+  await time.pass(20_000);
+  t.is(host.running.length, 8);
   await spares.close();
 });
 

@@ -10,7 +10,6 @@ import { text } from '../text.ts';
 import { Shown } from '../ui/loaded.tsx';
 import {
   Button,
-  Check,
   Confirm,
   Empty,
   Field,
@@ -62,7 +61,10 @@ const KindBoxes = (): JSX.Element => (
       <fieldset key={thing}>
         <legend>{thing}</legend>
         {typesOf(thing).map((type) => (
-          <Check key={type} name={type} label={changeOf(type)} />
+          <label key={type} class="check">
+            <input type="checkbox" name={type} />
+            {changeOf(type)}
+          </label>
         ))}
       </fieldset>
     ))}
@@ -203,28 +205,6 @@ interface Found {
   readonly deliveries: readonly WebhookDelivery[];
 }
 
-const Deliveries = ({ webhook, deliveries }: Found): JSX.Element => (
-  <>
-    {webhook === undefined ? null : (
-      <p class="muted intro">
-        {text.webhooks.sends}: {kindsOf(webhook)}
-      </p>
-    )}
-    <Panel title={text.webhooks.deliveries}>
-      {deliveries.length === 0 ? (
-        <Empty title={text.webhooks.noDeliveries} />
-      ) : (
-        <Table
-          label={text.webhooks.deliveries}
-          columns={DELIVERY_COLUMNS}
-          rows={deliveries}
-          keyOf={({ eventId, attempt }) => `${eventId} ${attempt}`}
-        />
-      )}
-    </Panel>
-  </>
-);
-
 /** A webhook, and the latest attempts to send something to it. */
 export function WebhookPage({ id }: { id: string }): JSX.Element {
   const load = async (signal: AbortSignal): Promise<Found> => {
@@ -248,7 +228,27 @@ export function WebhookPage({ id }: { id: string }): JSX.Element {
         )
       }
     >
-      <Shown of={loaded}>{(found) => <Deliveries {...found} />}</Shown>
+      {webhook === undefined ? null : (
+        <p class="muted intro">
+          {text.webhooks.sends}: {kindsOf(webhook)}
+        </p>
+      )}
+      <Panel title={text.webhooks.deliveries}>
+        <Shown of={loaded}>
+          {({ deliveries }) =>
+            deliveries.length === 0 ? (
+              <Empty title={text.webhooks.noDeliveries} />
+            ) : (
+              <Table
+                label={text.webhooks.deliveries}
+                columns={DELIVERY_COLUMNS}
+                rows={deliveries}
+                keyOf={({ eventId, attempt }) => `${eventId} ${attempt}`}
+              />
+            )
+          }
+        </Shown>
+      </Panel>
       {isRemoving && webhook !== undefined ? (
         <RemoveDialog
           webhook={webhook}
