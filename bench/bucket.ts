@@ -11,7 +11,7 @@ import { createDisk, exec } from '../test/helpers/disks.ts';
 import { diskContents } from '../test/helpers/host.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { type DiskUser, newDiskUser } from '../test/helpers/tools.ts';
-import { alternate, printComparison, timed } from './statistics.ts';
+import { alternate, printComparison, printFigures, timed } from './statistics.ts';
 import { GiB } from '../shared/units.ts';
 
 const SMALL_FILES = 10_000;
@@ -110,9 +110,8 @@ open('warm', 'wb').write(os.urandom(${mib} << 20))`;
   const ms = await timed(() =>
     run(api, disk, 'find small -type f | xargs -n 50 -P 8 cat > /dev/null'),
   );
-  process.stdout.write(
-    `first read of ${SMALL_FILES} objects, 8 at a time: ${ms.toFixed(0)} ms\n\n`,
-  );
+  const title = `first read of ${SMALL_FILES} objects, 8 at a time`;
+  printFigures(title, { 'xargs cat, by exec': ms }, { unit: 'ms', digits: 0 });
   return { ...bench, disk };
 }
 

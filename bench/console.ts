@@ -9,7 +9,7 @@ import { ConsolePage } from '../test/helpers/console-page.ts';
 import { freePorts } from '../test/helpers/ports.ts';
 import { containerSettings, createSandbox, outputOf } from '../test/helpers/sandboxes.ts';
 import { Stack } from '../test/helpers/stack.ts';
-import { printComparison, printRows } from './statistics.ts';
+import { printComparison, printFigures, printRows } from './statistics.ts';
 
 const STREAM_BYTES = 50 * MiB;
 const SANDBOXES = 1_000;
@@ -129,9 +129,7 @@ async function benchLoad(page: ConsolePage, rounds: number): Promise<void> {
   const assets = tab.requests.filter((url) => url.includes('/console/assets/'));
   const sizes = assets.map(async (url) => gzipSync(await (await fetch(url)).bytes()).length);
   const bytes = (await Promise.all(sizes)).reduce((sum, each) => sum + each, 0);
-  process.stdout.write(
-    `first load: ${(bytes / 1000).toFixed(1)} kB compressed (target <= 250)\n\n`,
-  );
+  printFigures('first load', { compressed: bytes / 1000 }, { unit: 'kB', target: '≤ 250' });
   printRows(
     'first load, nothing cached (target <= 1000 ms until usable)',
     [

@@ -6,7 +6,7 @@ import { type BareRunc, prepareBareRunc } from './bare-runc.ts';
 import { residentMiB } from './process-usage.ts';
 import { benchExecPhases } from './exec-phases.ts';
 import { benchRead } from './read.ts';
-import { alternate, median, printComparison, timed } from './statistics.ts';
+import { alternate, median, printComparison, printFigures, timed } from './statistics.ts';
 import { GiB } from '../shared/units.ts';
 
 const ROUNDS = 120;
@@ -108,11 +108,19 @@ async function benchMemory(stack: Stack, exec: Exec): Promise<void> {
   const early = await measure();
   await throughput(ours, GROWTH_TO - GROWTH_FROM);
   const late = await measure();
-  const row = (name: 'control' | 'agent', targetMiB: number): string =>
-    `  ${name.padEnd(8)} ${early[name].toFixed(0)} MiB after ${GROWTH_FROM}, ` +
-    `${late[name].toFixed(0)} MiB after ${GROWTH_TO} (target ≤ ${targetMiB}), ` +
-    `growth ${((late[name] / early[name] - 1) * 100).toFixed(1)} % (target ≤ 3 %)\n`;
-  process.stdout.write(`resident memory\n${row('control', 120)}${row('agent', 150)}\n`);
+  for (const [name, targetMiB] of [
+    ['control', 120],
+    ['agent', 150],
+  ] as const) {
+    printFigures(
+      `resident memory of ${name}`,
+      {
+        [`after ${GROWTH_FROM} commands`]: early[name],
+        [`after ${GROWTH_TO} commands`]: late[name],
+      },
+      { unit: 'MiB', target: `≤ ${targetMiB}, growth ≤ 3 %`, digits: 0 },
+    );
+  }
 }
 
 const PARTS = ['paced', 'drained', 'memory', 'read'] as const;

@@ -7,7 +7,8 @@ import type { ApiClient } from '../test/helpers/api.ts';
 import { createDisk, exec } from '../test/helpers/disks.ts';
 import { diskContents } from '../test/helpers/host.ts';
 import { Stack } from '../test/helpers/stack.ts';
-import { alternate, median, printComparison } from './statistics.ts';
+import { GiB, MiB } from '../shared/units.ts';
+import { alternate, median, printComparison, printFigures, printRows } from './statistics.ts';
 
 const ROUNDS = 15;
 const TREE = { directories: 200, filesEach: 105, fileBytes: 56_000 };
@@ -45,7 +46,6 @@ for copy in range(${copies}):
 os.makedirs('long')
 with open('long/lines', 'w') as file: file.write(('x' * 60000 + '\\n') * 400)
 END`;
-import { GiB, MiB } from '../shared/units.ts';
 
 type Search = (input: Record<string, unknown>) => Promise<GrepResult>;
 
@@ -131,31 +131,28 @@ async function growthMiB(pid: number, work: Promise<unknown>): Promise<number> {
 async function benchDeadline(search: Search): Promise<void> {
   // Slow on purpose: a bounded repetition of classes has no literal to look for.
   const pattern = '([a-z]+ ){6}[a-z]*zzzz[a-z]*( [a-z]+){2}';
+  const samples: number[] = [];
   for (let round = 0; round < 3; round += 1) {
-    const { stoppedReason, durationMs, filesScanned } = await search({
-      directory: '',
-      pattern,
-      maxDurationSeconds: 1,
-    });
-    process.stdout.write(
-      `deadline of 1 s on ${COPIES} trees: ${stoppedReason} after ${durationMs} ms ` +
-        `(target ≤ 1300), ${filesScanned} files\n`,
-    );
+    const input = { directory: '', pattern, maxDurationSeconds: 1 };
+    const { stoppedReason, durationMs } = await search(input);
+    if (stoppedReason !== 'deadline') throw new Error(`ended as ${stoppedReason}`);
+    samples.push(durationMs);
   }
+  const title = `answer to a deadline of 1 s on ${COPIES} trees (target ≤ 1300 ms)`;
+  printRows(title, [{ name: 'HTTP grep', samples }], 'ms');
 }
 
 async function benchMemory(search: Search, pid: number): Promise<void> {
+  const growth: Record<string, number> = {};
   for (const [what, input] of [
     ['few matches', { pattern: rare }],
     ['10000 lines', { pattern: 'a', maxResults: 10_000 }],
     ['the largest answer', { directory: 'long', pattern: 'x', maxResults: 10_000 }],
   ] as const) {
-    const growth = await growthMiB(pid, search({ directory: '', ...input }));
-    process.stdout.write(
-      `agent's memory during a search of ${COPIES} trees, ${what}: ` +
-        `+${growth.toFixed(0)} MiB (target < 64)\n`,
-    );
+    growth[what] = await growthMiB(pid, search({ directory: '', ...input }));
   }
+  const title = `growth of the agent's memory during a search of ${COPIES} trees`;
+  printFigures(title, growth, { unit: 'MiB', target: '< 64', digits: 0 });
 }
 
 /** `npm run bench -- grep` */

@@ -1,7 +1,5 @@
-import { writeFile } from 'node:fs/promises';
-import { loadavg } from 'node:os';
 import { parseArgs } from 'node:util';
-import { toError } from '../shared/errors.ts';
+import { Stack } from '../test/helpers/stack.ts';
 import { benchBucket } from './bucket.ts';
 import { benchCli } from './cli.ts';
 import { benchConfirmation } from './confirmation.ts';
@@ -12,15 +10,16 @@ import { benchFiles } from './files.ts';
 import { benchGrep } from './grep.ts';
 import { benchImage } from './image.ts';
 import { benchIngress } from './ingress.ts';
+import { benchLists } from './lists.ts';
 import { benchMount } from './mount.ts';
 import { benchNetwork } from './network.ts';
 import { benchObjects } from './objects.ts';
 import { benchProcess } from './process.ts';
 import { benchRegion } from './region.ts';
+import { runAll } from './run-all.ts';
 import { benchSandbox } from './sandbox.ts';
 import { benchSnapshot } from './snapshot.ts';
 import { benchTracing } from './tracing.ts';
-import { takeFindings } from './statistics.ts';
 
 /** Each benchmark prints its figures beside those of a baseline that ran in alternating rounds. */
 const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void>>> = {
@@ -34,6 +33,7 @@ const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void
   grep: benchGrep,
   image: benchImage,
   ingress: benchIngress,
+  lists: benchLists,
   mount: benchMount,
   network: benchNetwork,
   objects: benchObjects,
@@ -44,49 +44,41 @@ const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void
   tracing: benchTracing,
 };
 
-interface Run {
-  readonly bench: string;
-  readonly findings: ReturnType<typeof takeFindings>;
-  /** Load of the machine over a minute before the benchmark and at its end. */
-  readonly load: readonly [before: number, after: number];
-  readonly error?: string;
-}
+const LIMITS = { eachMs: 15 * 60_000, endMs: 2 * 60_000 } as const;
 
-const loadNow = (): number => loadavg()[0] ?? 0;
-
-/**
- * Runs benchmarks one after the other, with their own default lengths. One that fails does not keep
- * the others away.
- */
-async function runAll(names: readonly string[], file: string | undefined): Promise<void> {
+/** `npm run bench -- all [--json FILE] [--only NAME,NAME,…] [--minutes N]` */
+async function benchAll(args: readonly string[]): Promise<void> {
+  const { values } = parseArgs({
+    args: [...args],
+    options: {
+      json: { type: 'string' },
+      only: { type: 'string', default: Object.keys(benches).join(',') },
+      minutes: { type: 'string', default: '120' },
+    },
+  });
+  const names = values.only.split(',');
   const unknown = names.find((name) => !(name in benches));
   if (unknown !== undefined) throw new Error(`there is no benchmark ${unknown}`);
-  const runs: Run[] = [];
-  for (const bench of names) {
-    const before = loadNow();
-    process.stdout.write(`== ${bench} (load ${before.toFixed(1)})\n`);
-    const error = await benches[bench]?.([]).then(() => undefined, toError);
-    if (error !== undefined) process.exitCode = 1;
-    if (error !== undefined) process.stderr.write(`${bench}: ${error.message}\n`);
-    const failure = error === undefined ? {} : { error: error.message };
-    runs.push({ bench, findings: takeFindings(), load: [before, loadNow()], ...failure });
-    // After each one, so that a run that is interrupted leaves what it found.
-    if (file !== undefined) await writeFile(file, `${JSON.stringify(runs, undefined, 2)}\n`);
-  }
+  const minutes = Number(values.minutes);
+  if (!(minutes > 0)) throw new Error('--minutes: a number above 0');
+  const interrupted = new AbortController();
+  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupted.abort());
+  const limits = { ...LIMITS, allMs: minutes * 60_000 };
+  const options = { limits, file: values.json, signal: interrupted.signal };
+  const runs = await runAll(import.meta.filename, names, options);
+  if (runs.some(({ error }) => error !== undefined)) process.exitCode = 1;
 }
 
 const [name = '', ...args] = process.argv.slice(2);
 const bench = benches[name];
 if (name === 'all') {
-  const { values } = parseArgs({
-    args,
-    options: { json: { type: 'string' }, only: { type: 'string' } },
-  });
-  await runAll(values.only?.split(',') ?? Object.keys(benches), values.json);
+  await benchAll(args);
 } else if (bench === undefined) {
   const names = ['all', ...Object.keys(benches)].join('|');
   process.stderr.write(`usage: npm run bench -- <${names}> [flags]\n`);
   process.exitCode = 1;
 } else {
+  // Without its stack a benchmark fails, and ends what else it has started.
+  process.once('SIGTERM', () => void Stack.stopAll());
   await bench(args);
 }

@@ -11,7 +11,7 @@ import { ObjectClient, s3UrlOf } from '../test/helpers/objects.ts';
 import { freePorts } from '../test/helpers/ports.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { serving, startNginx } from './nginx.ts';
-import { alternate, printComparison } from './statistics.ts';
+import { alternate, printComparison, printFigures } from './statistics.ts';
 import { GiB, MiB } from '../shared/units.ts';
 
 const LARGE_BYTES = 256 * MiB;
@@ -154,11 +154,17 @@ async function benchMemory(bench: Bench): Promise<void> {
     peaks.push(await peakMiB(bench, source, GiB / bytes));
   }
   const [small = 0, large = 0] = peaks;
-  process.stdout.write(
-    'resident memory of the agent, highest while 1 GiB is put and read\n' +
-      `  in objects of 16 MiB ${small.toFixed(0)} MiB, of 1 GiB ${large.toFixed(0)} MiB ` +
-      `(ratio ${(large / small).toFixed(2)}, target ≤ 1.1)\n`,
+  printFigures(
+    'resident memory of the agent, highest while 1 GiB is put and read',
+    { 'in objects of 16 MiB': small, 'in objects of 1 GiB': large },
+    { unit: 'MiB', digits: 0 },
   );
+  const growth = { 'large / small': large / small };
+  printFigures('its growth with the size of objects', growth, {
+    unit: '×',
+    target: '≤ 1.1',
+    digits: 2,
+  });
 }
 
 /** `npm run bench -- objects` */

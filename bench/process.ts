@@ -16,7 +16,14 @@ import { TestSession } from '../test/helpers/sessions.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { waitFor } from '../test/helpers/wait.ts';
 import { BareQemu } from './bare-qemu.ts';
-import { alternate, median, printComparison, printRows, timed } from './statistics.ts';
+import {
+  alternate,
+  median,
+  printComparison,
+  printFigures,
+  printRows,
+  timed,
+} from './statistics.ts';
 
 const MEM_SIZE_MIB = 1024;
 const STREAM_BYTES = 256 * MiB;
@@ -148,10 +155,10 @@ async function benchIdle(api: ApiClient, id: string, stack: Stack): Promise<void
   const sessions = await attach(IDLE_SESSIONS);
   await sleep(5_000);
   const after = await residentMib(pid);
-  process.stdout.write(
-    `agent, ${IDLE_SESSIONS} attached idle sessions\n` +
-      `  ${before.toFixed(1)} MiB before, ${after.toFixed(1)} MiB with them: ` +
-      `${(after - before).toFixed(1)} MiB (target <= 20)\n\n`,
+  printFigures(
+    `what ${IDLE_SESSIONS} attached idle sessions add to the ${before.toFixed(1)} MiB of the agent`,
+    { growth: after - before },
+    { unit: 'MiB', target: '≤ 20' },
   );
   const all = [...warm, ...sessions];
   for (const session of all) session.say({ type: 'close_stdin' });
@@ -196,9 +203,8 @@ async function benchKeystrokes(api: ApiClient, id: string): Promise<void> {
     ],
     'ms',
   );
-  process.stdout.write(
-    `  p95 beside it / p50 alone: ${(p95 / median(unloaded)).toFixed(1)} (target <= 10)\n\n`,
-  );
+  const ratio = { 'p95 beside it / p50 alone': p95 / median(unloaded) };
+  printFigures('keystrokes beside a session at full speed', ratio, { unit: '×', target: '≤ 10' });
   for (const { processId } of [loud, quiet]) {
     const kill = await TestSession.open(api, id, { type: 'kill', process_id: processId });
     await kill.end();

@@ -1,4 +1,5 @@
 import type { RegionFigures } from './region-measure.ts';
+import { report } from './statistics.ts';
 
 type Cell = (figures: RegionFigures) => string;
 
@@ -44,6 +45,15 @@ const rows: readonly (readonly [string, Cell])[] = [
 const line = (name: string, cells: readonly string[]): string =>
   `${name.padEnd(46)}${cells.map((cell) => cell.padStart(20)).join('')}\n`;
 
+/** The same for a machine: every figure by its name, whose end says the unit. */
+function reportRegion({ latencies, failures, ...figures }: RegionFigures): void {
+  const named: Record<string, number> = { ...figures, failures: sum(Object.values(failures)) };
+  for (const [name, { p50, p99 }] of Object.entries(latencies)) {
+    Object.assign(named, { [`${name}P50Ms`]: p50, [`${name}P99Ms`]: p99 });
+  }
+  report({ title: `region of ${figures.agents} agents`, unit: '', rows: named });
+}
+
 /** Prints one column for each size. */
 export function printRegions(figures: readonly RegionFigures[]): void {
   process.stdout.write(
@@ -52,6 +62,7 @@ export function printRegions(figures: readonly RegionFigures[]): void {
       figures.map(({ agents }) => String(agents)),
     ) + rows.map(([name, cell]) => line(name, figures.map(cell))).join(''),
   );
+  for (const each of figures) reportRegion(each);
   for (const { agents, failures, leftOut } of figures) {
     for (const [what, times] of Object.entries(failures)) {
       process.stdout.write(`${agents} agents, ${times} times: ${what}\n`);

@@ -3,7 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { newSandbox, type SandboxBench, vmIdOf } from './sandbox-bench.ts';
-import { median } from './statistics.ts';
+import { median, printFigures } from './statistics.ts';
 
 /** Time for a start's dirty pages to be written and its buffers to be released. */
 const SETTLE_MS = 1_000;
@@ -60,11 +60,15 @@ export async function benchMemory(bench: SandboxBench): Promise<void> {
   const machines = await machinesMiB(vmIds);
   const agentMiB = await shareMiB(String(stack.agent.pid));
   for (const id of ids) await calls.remove(id);
-  process.stdout.write(
-    `host memory of a further idle sandbox of ${memSizeMib} MiB\n` +
-      `  MemAvailable: ${(-slope(available)).toFixed(1)} MiB, slope over ${fleet} (target ≤ 32 MiB)\n` +
-      `  its machine (PSS): p50 ${median(machines).toFixed(1)} MiB; ` +
-      `the agent: ${agentMiB.toFixed(0)} MiB\n\n`,
+  printFigures(
+    `host memory of a further idle sandbox of ${memSizeMib} MiB, over ${fleet}`,
+    { 'slope of MemAvailable': -slope(available), 'its machine (PSS), p50': median(machines) },
+    { unit: 'MiB', target: '≤ 32' },
+  );
+  printFigures(
+    'memory of the agent with all of them',
+    { PSS: agentMiB },
+    { unit: 'MiB', digits: 0 },
   );
 }
 
@@ -74,13 +78,12 @@ export async function benchGuestAgent(bench: SandboxBench): Promise<void> {
   const id = await newSandbox(bench);
   // Not /proc/1/status: the kernel updates its counters only in batches of pages.
   const rollup = await calls.output(id, 'cat /proc/1/smaps_rollup');
-  const figure = (name: string): string => {
-    const kib = Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, 'mu').exec(rollup)?.[1]);
-    return `${(kib / 1024).toFixed(2)} MiB`;
-  };
+  const mib = (name: string): number =>
+    Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, 'mu').exec(rollup)?.[1]) / 1024;
   await calls.remove(id);
-  process.stdout.write(
-    `guest agent, resident in a guest of ${memSizeMib} MiB\n` +
-      `  ${figure('Rss')}, ${figure('Anonymous')} of it its own data (target ≤ 2 MiB)\n\n`,
+  printFigures(
+    `guest agent, resident in a guest of ${memSizeMib} MiB`,
+    { all: mib('Rss'), 'its own data': mib('Anonymous') },
+    { unit: 'MiB', target: '≤ 2 of its own data', digits: 2 },
   );
 }

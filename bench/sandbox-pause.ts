@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { run } from '../agent/system/spawn.ts';
 import { besideBoots, newSandbox, type SandboxBench, sandboxDirectory } from './sandbox-bench.ts';
-import { median, printComparison, timed } from './statistics.ts';
+import { median, printComparison, printRows, timed } from './statistics.ts';
 import { MiB } from '../shared/units.ts';
 
 const DIRTY_MIB = 512;
@@ -99,5 +99,5 @@ export async function benchDirtyPause(bench: SandboxBench): Promise<void> {
     { unit: 'ms', target: '≤ 1.5' },
   );
   const resumes = ours.map(({ resumeMs }) => resumeMs);
-  process.stdout.write(`  resume of the same: p50 ${median(resumes).toFixed(1)} ms\n\n`);
+  printRows('resume of the same', [{ name: 'HTTP', samples: resumes }], 'ms');
 }

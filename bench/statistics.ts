@@ -1,18 +1,18 @@
-/** A comparison or list of figures. */
-interface Finding {
+/** A comparison, or a list of figures. */
+export interface Finding {
   readonly title: string;
   readonly unit: string;
-  /** Median and 90th percentile by what was measured. */
-  readonly rows: Readonly<Record<string, { readonly p50: number; readonly p90: number }>>;
+  /** By what was measured: median and 90th percentile of samples, or the one figure there is. */
+  readonly rows: Readonly<Record<string, { readonly p50: number; readonly p90: number } | number>>;
   /** Ratio of the medians, for comparisons. */
   readonly ratio?: number;
   readonly target?: string;
 }
 
-const findings: Finding[] = [];
+/** Tells the process that runs all benchmarks, if this one is part of that. */
+export const report = (finding: Finding): void => void process.send?.(finding);
 
-/** Findings printed since the last call. */
-export const takeFindings = (): Finding[] => findings.splice(0);
+const NAME_WIDTH = 28;
 
 const summary = (samples: readonly number[]) => ({
   p50: median(samples),
@@ -48,6 +48,21 @@ export async function alternate(
   return times;
 }
 
+/** Prints figures that were measured once, a line for each. */
+export function printFigures(
+  title: string,
+  figures: Readonly<Record<string, number>>,
+  { unit, target, digits = 1 }: { unit: string; target?: string; digits?: number },
+): void {
+  const held = target === undefined ? {} : { target };
+  report({ title, unit, rows: figures, ...held });
+  const lines = Object.entries(figures).map(
+    ([name, value]) => `  ${name.padEnd(NAME_WIDTH)}  ${value.toFixed(digits)} ${unit}\n`,
+  );
+  const targetLine = target === undefined ? '' : ` (target ${target})`;
+  process.stdout.write(`${title}${targetLine}\n${lines.join('')}\n`);
+}
+
 /** Prints a line of figures for each row. */
 export function printRows(
   title: string,
@@ -55,14 +70,14 @@ export function printRows(
   unit: string,
 ): void {
   const summaries = rows.map(({ name, samples }) => [name, summary(samples)] as const);
-  findings.push({ title, unit, rows: Object.fromEntries(summaries) });
+  report({ title, unit, rows: Object.fromEntries(summaries) });
   const lines = rows.map(({ name, samples }) => `  ${row(name, samples, unit)}\n`);
   process.stdout.write(`${title}\n${lines.join('')}\n`);
 }
 
 const row = (name: string, samples: readonly number[], unit: string, digits = 1): string =>
   [
-    name.padEnd(28),
+    name.padEnd(NAME_WIDTH),
     `p50 ${median(samples).toFixed(digits)}`,
     `p90 ${quantile(samples, 0.9).toFixed(digits)}`,
     `p99 ${quantile(samples, 0.99).toFixed(digits)}`,
@@ -81,7 +96,7 @@ export function printComparison(
     [names.ours]: summary(times.ours),
     [names.baseline]: summary(times.baseline),
   };
-  findings.push({ title, unit: options.unit, rows, ratio, target: options.target });
+  report({ title, unit: options.unit, rows, ratio, target: options.target });
   process.stdout.write(
     `${title}\n  ${row(names.ours, times.ours, options.unit, options.digits)}\n` +
       `  ${row(names.baseline, times.baseline, options.unit, options.digits)}\n` +

@@ -66,7 +66,8 @@ async function makeThings(api: ApiClient): Promise<Things> {
   await api.call('PUT', `/api/sandboxes/${sandbox}/network`, {
     egress: { default: 'deny', allow: ['api.example.com', '10.1.0.0/16'] },
   });
-  await api.call('POST', `/api/sandboxes/${sandbox}/ports`, { port: 8080 });
+  await api.data('PUT', `/api/sandboxes/${sandbox}/ports/8080`);
+  await api.data('POST', `/api/sandboxes/${sandbox}/port-tokens`, { port: 3000, ttl: '12h' });
   await api.call('POST', '/api/tokens', { name: 'ci', scopes: ['disk', 'sandbox'] });
   const { id: webhook } = await api.data<{ id: string }>('POST', '/api/webhooks', {
     url: 'http://127.0.0.1:9/berth',

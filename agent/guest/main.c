@@ -7,8 +7,8 @@
  *        guest --listen FD [--rings BYTES]                in a container: the host connects to the
  *              socket FD; clock, random numbers, name and mounts are not the guest agent's there
  *        guest --socket FD [--group DIR] [--rings BYTES] [--retain MS] [--silence MS]
- *              in tests, as PID 1 of a PID namespace: does not touch the clock, the power or the
- *              first mounts
+ *              in tests, as PID 1 of a PID namespace: does not touch the clock, the random numbers,
+ *              the power or the first mounts
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -184,7 +184,7 @@ static void set_up(const struct options *options) {
     return;
   }
   if (options->socket >= 0) {
-    keep_clock();
+    keep_kernel();
     keep_power();
     if (options->group != NULL && use_group(options->group) != 0) die("control group", errno);
     return;

@@ -22,11 +22,9 @@ enum { ID_TEXT_BYTES = 2 * ID_BYTES + 6 }; /* With hyphens, a newline and NUL. *
 #define MARK "# Written by Berth.\n"
 #define BOOT_ID_FILE "/run/berth/boot-id"
 
-static bool clock_is_kept, entropy_is_kept, configured;
+static bool kernel_is_kept, configured;
 
-void keep_clock(void) { clock_is_kept = true; }
-
-void keep_kernel(void) { clock_is_kept = entropy_is_kept = true; }
+void keep_kernel(void) { kernel_is_kept = true; }
 
 bool is_configured(void) { return configured; }
 
@@ -152,7 +150,7 @@ static int set_ids(const struct settings *settings) {
 }
 
 static int set_clock(const struct settings *settings) {
-  if (clock_is_kept) return 0;
+  if (kernel_is_kept) return 0;
   struct timespec now = {.tv_sec = (time_t)(settings->clock_us / 1000000),
                          .tv_nsec = (long)(settings->clock_us % 1000000) * 1000};
   return clock_settime(CLOCK_REALTIME, &now) == 0 ? 0 : errno;
@@ -160,7 +158,7 @@ static int set_clock(const struct settings *settings) {
 
 /* Credits the entropy and reseeds at once, so that the next random byte depends on it. */
 static int add_entropy(const struct settings *settings) {
-  if (entropy_is_kept) return 0;
+  if (kernel_is_kept) return 0;
   struct {
     struct rand_pool_info info;
     uint8_t bytes[LIMIT_ENTROPY_MAX];

@@ -23,9 +23,7 @@ struct settings {
   size_t environment_length;
 };
 
-/* For tests: leaves the clock alone, which is the host's. */
-void keep_clock(void);
-/* In a container: leaves clock and random numbers alone, which are the host's. */
+/* In a container, and in tests: leaves clock and random numbers alone, which are the host's. */
 void keep_kernel(void);
 /* True once settings have been applied completely. */
 bool is_configured(void);

@@ -28,6 +28,7 @@ const FINDERS = `
   };
 `;
 const SLOW_MS = 60_000;
+const KEYS = { Escape: 27, Tab: 9, Enter: 13, ArrowDown: 40, F6: 117 };
 
 /** A control by its role and name, and its place where the name is ambiguous. */
 interface Where {
@@ -146,9 +147,9 @@ export class ConsolePage implements AsyncDisposable {
   }
 
   /** Presses a key that writes nothing. @param name such as `Escape` */
-  async key(name: 'Escape' | 'Tab' | 'Enter', isShifted = false): Promise<void> {
-    const windowsVirtualKeyCode = { Escape: 27, Tab: 9, Enter: 13 }[name];
-    const modifiers = isShifted ? 8 : 0;
+  async key(name: keyof typeof KEYS, held?: 'Shift' | 'Control'): Promise<void> {
+    const windowsVirtualKeyCode = KEYS[name];
+    const modifiers = held === undefined ? 0 : { Shift: 8, Control: 2 }[held];
     const given = { key: name, code: name, windowsVirtualKeyCode, modifiers };
     await this.page.send('Input.dispatchKeyEvent', { type: 'rawKeyDown', ...given });
     await this.page.send('Input.dispatchKeyEvent', { type: 'keyUp', ...given });

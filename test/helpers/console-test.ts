@@ -25,11 +25,13 @@ export interface ConsoleContext {
 /**
  * Tests of a file that share a stack, whose sandboxes are containers, and a browser in which their
  * account is signed in to the console.
- * @param settings of the stack
+ * @param settings of the stack, or what makes them with a directory for its files
  */
-export function consoleTest(settings: Environment = {}): TestFn<ConsoleContext> {
+export function consoleTest(
+  settings: Environment | ((directory: string) => Promise<Environment>) = {},
+): TestFn<ConsoleContext> {
   const test = anyTest as TestFn<ConsoleContext>;
-  test.before(async (t) => {
+  test.serial.before(async (t) => {
     const directory = await mkdtemp(join(tmpdir(), 'berth-test-console-'));
     Object.assign(t.context, { directory });
     const [control = 0, agent = 0] = await freePorts(2);
@@ -44,12 +46,14 @@ export function consoleTest(settings: Environment = {}): TestFn<ConsoleContext> 
       ALLOWED_ORIGINS: origin,
       AGENT_PORT: String(agent),
       AGENT_PUBLIC_URL: `http://127.0.0.1:${toAgent.port}`,
-      ...settings,
+      ...(typeof settings === 'function' ? await settings(directory) : settings),
     });
     Object.assign(t.context, { stack });
     const api = await stack.newClient();
     const page = await ConsolePage.open(directory, origin);
     Object.assign(t.context, { api, page });
+    const size = { width: 1280, height: 800, deviceScaleFactor: 1, mobile: false };
+    await page.page.send('Emulation.setDeviceMetricsOverride', size);
     await page.signInAs(api);
   });
   test.after.always(async (t) => {

@@ -35,8 +35,8 @@ export class Daemon {
   }
 
   start(): void {
-    const [program = '', ...args] = this.#command;
-    const child = spawn(program, args, {
+    // Setpriv has the kernel end it with the test: AVA kills a file that takes too long.
+    const child = spawn('setpriv', ['--pdeathsig', 'TERM', '--', ...this.#command], {
       env: { PATH: process.env['PATH'] ?? '', ...this.#environment },
       stdio: ['ignore', 'pipe', 'pipe'],
       detached: this.isDetached,

@@ -18,20 +18,48 @@ const directory = new URL('../../agent/guest', import.meta.url).pathname;
 
 export interface GuestBuild {
   readonly name: string;
-  path(): Promise<string>;
+  /** Whether it runs under qemu-user, which knows neither openat2 nor children that share memory. */
+  readonly isEmulated: boolean;
+  /** The command that runs it: its path, behind the emulator's where it needs one. */
+  command(): Promise<readonly string[]>;
 }
 
-let sanitizedOnce: Promise<string> | undefined;
-const sanitized = async (): Promise<string> => {
-  await run('make', ['-s', '-C', directory, 'build/guest-sanitized'], { timeoutMs: 120_000 });
-  return `${directory}/build/guest-sanitized`;
-};
+const built = new Map<string, Promise<string>>();
+async function make(target: string): Promise<string> {
+  await run('make', ['-s', '-C', directory, target], { timeoutMs: 120_000 });
+  return `${directory}/${target}`;
+}
 
-/** The plain build, and with BERTH_TEST_FULL=1 one that reports every wrong memory access. */
+function makeOnce(target: string): Promise<string> {
+  const path = built.get(target) ?? make(target);
+  built.set(target, path);
+  return path;
+}
+
+/**
+ * The plain build. With BERTH_TEST_FULL=1 also one that reports every wrong memory access, and the
+ * one of arm64, whose system calls qemu-user translates; the commands that it starts are the host's.
+ */
 export const guestBuilds: readonly GuestBuild[] = [
-  { name: 'guest', path: async () => `${directory}/build/guest` },
-  ...(isFull ? [{ name: 'sanitized guest', path: () => (sanitizedOnce ??= sanitized()) }] : []),
+  { name: 'guest', isEmulated: false, command: async () => [`${directory}/build/guest`] },
+  ...(isFull
+    ? [
+        {
+          name: 'sanitized guest',
+          isEmulated: false,
+          command: async () => [await makeOnce('build/guest-sanitized')],
+        },
+        {
+          name: 'arm64 guest',
+          isEmulated: true,
+          command: async () => ['qemu-aarch64', await makeOnce('build/guest-arm64')],
+        },
+      ]
+    : []),
 ];
+
+/** Those that the kernel runs itself, with each of its system calls. */
+export const nativeGuestBuilds = guestBuilds.filter(({ isEmulated }) => !isEmulated);
 
 /*
  * The agent writes to /etc and /run and mounts at /mnt; here these are the namespace's own. The shell
@@ -65,11 +93,11 @@ export class TestGuest implements AsyncDisposable {
 
   static async start({ build, args = [], prepare = [] }: GuestOptions = {}): Promise<TestGuest> {
     const namespaces = ['--pid', '--uts', '--ipc', '--mount', '--net', '--fork', '--mount-proc'];
-    const path = await (build ?? guestBuilds[0])?.path();
+    const command = (await (build ?? guestBuilds[0])?.command()) ?? [];
     const script = [...PREPARE, ...prepare, 'exec "$0" "$@"'].join('\n');
     const child = spawn(
       'unshare',
-      [...namespaces, '--kill-child', 'sh', '-c', script, path ?? '', '--socket', '3', ...args],
+      [...namespaces, '--kill-child', 'sh', '-c', script, ...command, '--socket', '3', ...args],
       {
         stdio: ['ignore', 'ignore', 'inherit', 'pipe'],
         env: {

@@ -109,6 +109,8 @@ async function provideTemplatesTo(agent: Environment): Promise<void> {
  * test can add further nodes.
  */
 export class Stack {
+  /** Started by this process and not stopped yet. */
+  static readonly #running = new Set<Stack>();
   readonly directory: string;
   readonly environment: Environment;
   readonly redis: Daemon;
@@ -117,6 +119,7 @@ export class Stack {
   readonly agents: StackNode[] = [];
   readonly loops: LoopWatch;
   #client: Promise<Redis> | undefined;
+  #stopped: Promise<void> | undefined;
 
   private constructor(directory: string, environment: Environment) {
     this.directory = directory;
@@ -181,6 +184,7 @@ export class Stack {
     ];
     await writeFile(join(directory, 'redis.conf'), `${config.join('\n')}\n`);
     const stack = new Stack(directory, environment);
+    Stack.#running.add(stack);
     for (const daemon of [stack.redis, stack.control, stack.agent]) daemon.isDetached = isDetached;
     try {
       // With Sentinels Redis is the test's own.
@@ -315,8 +319,18 @@ export class Stack {
     return Promise.all(nodes.map(({ daemon }) => daemon.readLog().catch(() => '')));
   }
 
+  /** Stops every stack of this process, as far as each can be. */
+  static async stopAll(): Promise<void> {
+    await Promise.allSettled([...Stack.#running].map((stack) => stack.stop()));
+  }
+
   /** Stops everything, then asserts that nothing is left on the host and no image had two writers. */
-  async stop(): Promise<void> {
+  stop(): Promise<void> {
+    Stack.#running.delete(this);
+    return (this.#stopped ??= this.#stop());
+  }
+
+  async #stop(): Promise<void> {
     (await this.#client?.catch(() => undefined))?.disconnect();
     // Nothing may be left on the host, sandboxes included.
     const agents = await stopAll(this.agents, 'SIGPWR');

@@ -218,6 +218,8 @@ function setLimits(world: World, known: Known): void {
   }
   const expiresFrom = timeoutSeconds === undefined ? Infinity : askedAt + timeoutSeconds * 1000;
   known.expiresFrom = Math.min(known.expiresFrom, expiresFrom);
+  const others = known.limitCalls === 0 ? Infinity : known.limitCallsExpireFrom;
+  known.limitCallsExpireFrom = Math.min(others, expiresFrom);
   known.limitCalls += 1;
   const { session } = known;
   call(world, 'setLimits', known, async () => {

@@ -33,6 +33,8 @@ export interface Known {
   idleTtlsSeconds: readonly number[];
   /** How many changes of its limits are under way. */
   limitCalls: number;
+  /** The earliest time that these set for its session to end. */
+  limitCallsExpireFrom: number;
 }
 
 /** A snapshot as its caller knows it. */
@@ -83,6 +85,7 @@ export class Ledger {
         usedAt: 0,
         idleTtlsSeconds: [idleTtlSeconds],
         limitCalls: 0,
+        limitCallsExpireFrom: Number.POSITIVE_INFINITY,
       },
     };
     this.sandboxes.set(id, known);
@@ -118,7 +121,10 @@ export class Ledger {
     if (known === undefined || runningSince === undefined) return;
     known.session += 1;
     known.usedAt = runningSince;
-    known.expiresFrom = runningSince + config.maxTtlSeconds * 1000;
+    const expiresFrom = runningSince + config.maxTtlSeconds * 1000;
+    // A call that is not answered yet may come before the session or after its beginning.
+    const earliest = known.limitCalls === 0 ? expiresFrom : known.limitCallsExpireFrom;
+    known.expiresFrom = Math.min(expiresFrom, earliest);
   }
 
   /** A limit has paused it. @param now by the monotonic clock */

@@ -1,14 +1,14 @@
 /* Text that a tenant writes into names, files and output stays text in the console. */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { type ExecutionContext } from 'ava';
 import { checkNoProblems, type ConsoleContext, consoleTest } from '../helpers/console-test.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import { ObjectClient } from '../helpers/objects.ts';
 import { createSandbox, execIn } from '../helpers/sandboxes.ts';
 
-const test = consoleTest();
+const test = consoleTest({ WEBHOOK_REACHABLE_NETWORKS: '127.0.0.1/32' });
 /** Each would set `hacked` or load a picture if it were taken for markup. */
 const MARKUP = `"><img src=x onerror="window.hacked=1"><script>window.hacked=1</script><b id=hacked>`;
 const NAME = `'"><img src=x onerror=window.hacked=1>.md`;
@@ -113,21 +113,24 @@ test.serial('escape sequences draw in the terminal, and do nothing beyond it', a
   await page.reads(rows, /^still a shell/mu);
 });
 
-test.serial('what the newer pages show of a tenant’s words is text', async (t) => {
+test.serial('names in lists, records and addresses are shown as they are', async (t) => {
   const { page, api } = t.context;
   await api.data('POST', '/api/tokens', { name: MARKUP.slice(0, 64), scopes: ['read'] });
-  const query = `https://hooks.example.com/?a=${encodeURIComponent(MARKUP)}#'><b id=hacked>`;
-  await api.call('POST', '/api/webhooks', { url: query });
   const { sandbox_id: id } = await createSandbox(api, { name: 'hostile-pages' });
-  // A refused call with markup where a name belongs: its record is shown, too.
-  await api.call('POST', `/api/sandboxes/${id}/ports`, { port: 1, name: MARKUP });
-  await page.goTo('/activity');
-  await page.shows('key: created');
-  await page.press('key: created');
-  await page.reads('dialog .output', /key\.created/u);
-  await stayedText(t, 'the activity');
+  // Refused calls with markup where a number or a name belongs: their records are shown, too.
+  const call = `/api/sandboxes/${id}`;
+  await api.call('PUT', `${call}/ports/${encodeURIComponent(MARKUP)}`);
+  await api.call('POST', `${call}/port-tokens`, { port: MARKUP, ttl: MARKUP });
+  await api.call('PUT', `${call}/network`, { egress: { default: 'deny', allow: [MARKUP] } });
+  await api.call('POST', '/api/webhooks', { url: MARKUP, eventTypes: [MARKUP] });
+  await page.goTo('/activity?level=warning');
+  for (const event of ['sandbox: port exposed', 'webhook: created']) {
+    await page.press(event);
+    await page.reads('dialog .output', /"outcome": "refused"/u);
+    await stayedText(t, event);
+    await page.press('Close');
+  }
   for (const [path, shown] of [
-    ['/webhooks', 'Create webhook'],
     ['/keys', 'Create key'],
     ['/usage', 'Used in a month'],
     ['/snapshots', 'Snapshots'],
@@ -135,12 +138,48 @@ test.serial('what the newer pages show of a tenant’s words is text', async (t)
     [`/sandboxes/${id}/ports`, 'Public ports'],
     [`/activity?about=${encodeURIComponent(MARKUP)}&disk=${encodeURIComponent(MARKUP)}`, 'Outcome'],
     [`/disks?${encodeURIComponent(MARKUP)}`, 'Create disk'],
+    [`/disks/${encodeURIComponent(MARKUP)}`, 'This could not be loaded.'],
   ] as const) {
     await page.goTo(path);
     await page.shows(shown);
     page.page.problems.splice(0); // 400s: an id that is markup is none.
     await stayedText(t, path);
   }
+});
+
+test.serial('an image’s name and why it was refused are shown as they are', async (t) => {
+  const { page } = t.context;
+  await page.goTo('/images');
+  await page.fill('Image', MARKUP);
+  await page.press('Build');
+  await page.reads('.problem', /./u);
+  page.page.problems.splice(0); // 400.
+  await stayedText(t, 'the refusal');
+});
+
+test.serial('a receiver that answers with markup, and its address, are text', async (t) => {
+  const { page, api } = t.context;
+  const receiver = createTcpServer((socket) => {
+    socket.on('error', () => undefined);
+    socket.once('data', () =>
+      socket.end(`HTTP/1.1 299 ${MARKUP}\r\n${MARKUP}: ${MARKUP}\r\n\r\n${MARKUP}`),
+    );
+  });
+  receiver.listen(0, '127.0.0.1');
+  await once(receiver, 'listening');
+  const { port } = receiver.address() as AddressInfo;
+  const url = `http://127.0.0.1:${port}/?a=${encodeURIComponent(MARKUP)}&b='<b id=hacked>`;
+  const { id } = await api.data<{ id: string }>('POST', '/api/webhooks', { url });
+  await api.data('POST', '/api/tokens', { name: 'told', scopes: ['read'] });
+  await page.goTo(`/webhooks/${id}`);
+  await page.reads('table', /key\.created\s+(?:delivered|failed)/u);
+  await stayedText(t, 'the deliveries');
+  await page.press('Delete webhook');
+  await page.reads('dialog h2', /hacked/u);
+  await stayedText(t, 'the end of the webhook');
+  await page.press('Delete');
+  await page.reads('h1', /^Webhooks$/u);
+  receiver.close();
 });
 
 test.serial('a page of another origin can do nothing with a session', async (t) => {
@@ -206,6 +245,28 @@ test.serial('what another account has is not there', async (t) => {
   );
   t.true(asked === 403 || asked === 404, String(asked));
   t.true(page.page.problems.splice(0).every((problem) => /status of 40[34]/u.test(problem)));
+});
+
+test.serial('a host that reports markup is shown as text', async (t) => {
+  const { page, api, stack } = t.context;
+  const { hosts } = await stack.openDirectory();
+  const [known] = await hosts.list();
+  if (known === undefined) throw new Error('the host has not reported');
+  await hosts.report(MARKUP, { ...known.report, version: MARKUP });
+  await page.goTo('/disks');
+  await page.press('Sign out');
+  await page.until('the form', "fieldOf('API key') !== null");
+  await page.signInAs(await stack.newClient(['operator']));
+  await page.press('Hosts');
+  await page.until('the host', `document.body.innerText.includes(${JSON.stringify(MARKUP)})`);
+  await stayedText(t, 'the hosts');
+  await page.press('Drain', { region: MARKUP });
+  await page.reads('dialog h2', /hacked/u);
+  await stayedText(t, 'the end of a host');
+  await page.goTo('/hosts');
+  await page.press('Sign out');
+  await page.until('the form', "fieldOf('API key') !== null");
+  await page.signInAs(api);
 });
 
 test.serial('the policy of the page allows no script of its text, and no other host', async (t) => {

@@ -11,7 +11,7 @@ import { SandboxFiles } from '../../../agent/sandboxes/files/sandbox-files.ts';
 import { AppError } from '../../../shared/errors.ts';
 import type { FileOperation } from '../../../shared/links/files-protocol.ts';
 import { isFull } from '../../helpers/full.ts';
-import { collect, guestBuilds, processSpec, startConfigured } from '../../helpers/guest.ts';
+import { collect, nativeGuestBuilds, processSpec, startConfigured } from '../../helpers/guest.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /** A link with one channel that is there already. */
@@ -28,7 +28,7 @@ class OpenLink extends GuestLink {
 }
 
 const shared = await Promise.all(
-  guestBuilds.map(async (build) => {
+  nativeGuestBuilds.map(async (build) => {
     const prepare = [
       'mount -t tmpfs none /mnt',
       'mkdir /mnt/other',

@@ -145,15 +145,14 @@ for (const {
   test(`${build.name}: a double-forked child that holds the output delays the end by no more than its second`, async (t) => {
     const mark = `BERTH_MARK=${randomUUID()}`;
     const spec = processSpec(
-      `echo out; (${mark} setsid sh -c 'sleep 1.5; echo late; touch "$0"; sleep 1000' "$TMPDIR/done" & )`,
-      {
-        environment: { TMPDIR: '/run' },
-      },
+      `echo out; (${mark} setsid sh -c 'until test -e go; do sleep 0.1; done; echo late; touch done; sleep 1000' & )`,
+      { directory: '/run' },
     );
     const collected = await collect(channel, spec);
     t.is(collected.text, 'out\n');
     t.is(collected.exit?.exitCode, 0);
     await channel.forget(spec.id);
+    await collect(channel, processSpec('touch /run/go'));
     // The child writes after its shell was reported and forgotten, and survives that.
     await waitFor('the child', async () => {
       const { exit } = await collect(channel, processSpec('test -e /run/done'));
@@ -259,7 +258,11 @@ for (const {
   });
 
   test(`${build.name}: a missing shell is told`, async (t) => {
-    const prepare = ['mkdir /run/bin && mount --bind /run/bin "$(readlink -f /bin)"'];
+    // All that is left there is the program that runs the agent, such as an emulator.
+    const prepare = [
+      'mkdir /run/bin && cp "$(command -v "$0")" /run/bin',
+      'mount --bind /run/bin "$(readlink -f /bin)"',
+    ];
     // The agent is static, and the shell that executes it is in memory already.
     await using started = await startConfigured({ build, prepare });
     await t.throwsAsync(started.channel.start(processSpec('true')), {

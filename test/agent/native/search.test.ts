@@ -1,17 +1,15 @@
 /*
- * The search program, run directly on trees of the test's own. With BERTH_TEST_FULL=1 also a build
- * that reports every wrong memory access and undefined behaviour.
+ * The search program, run directly on trees of the test's own.
  */
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, mkdir, readdir, rename, symlink, truncate, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, rename, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
 import * as fc from '../../helpers/fast-check.ts';
 import { SearchOutput } from '../../../agent/execs/search-output.ts';
 import { toolsRoot } from '../../../agent/native/native.ts';
-import { run } from '../../../agent/system/spawn.ts';
 import { processesMarked } from '../../helpers/host.ts';
 import {
   grepMatches,
@@ -22,30 +20,14 @@ import {
   type FoundLine,
   type TreeEntry,
 } from '../../helpers/searches.ts';
+import { buildsOf } from '../../helpers/program-builds.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { KiB, MiB } from '../../../shared/units.ts';
 import { isFull } from '../../helpers/full.ts';
 
 const ownTools = join(toolsRoot, '.berth');
 
-const built = await temporaryDirectory();
-test.after.always(() => built[Symbol.asyncDispose]());
-
-const sanitizedPath = join(built.path, 'search-sanitized');
-
-test.before(async () => {
-  if (!isFull) return;
-  const native = new URL('../../../agent/native/', import.meta.url).pathname;
-  const sources = (await readdir(native)).filter((name) => /^search.*\.c$/u.test(name));
-  const sanitizers = ['-fsanitize=address,undefined', '-fno-sanitize-recover=all'];
-  const args = ['-std=c11', '-g', '-O1', ...sanitizers, '-o', sanitizedPath];
-  await run('cc', [...args, ...sources.map((name) => join(native, name))], { timeoutMs: 60_000 });
-});
-
-const builds = [
-  { name: 'search', path: join(ownTools, 'search') },
-  ...(isFull ? [{ name: 'sanitized search', path: sanitizedPath }] : []),
-];
+const builds = await buildsOf('search');
 
 interface SearchOptions {
   readonly recursive?: boolean;
@@ -69,7 +51,7 @@ async function search(
   pattern: string,
   options: SearchOptions = {},
 ) {
-  const { recursive = true, workers = 2, maxResults = 1000, leftMs = 20_000 } = options;
+  const { recursive = true, workers = 2, maxResults = 1000, leftMs = 60_000 } = options;
   const output = new SearchOutput({ prefix: '', maxResults, onClosed: () => undefined });
   const { tools = ownTools, gnu = pattern, ignoresCase = false } = options;
   const numbers = [recursive ? 1 : 0, workers, maxResults, leftMs, ignoresCase ? 1 : 0].map(String);

@@ -10,8 +10,6 @@ export interface Loaded<T> {
   readonly reload: () => void;
   /** Breaks off what is asked, and asks no more until `reload`: for what is being deleted. */
   readonly rest: () => void;
-  /** Shows this until the next answer comes. */
-  readonly set: (data: T) => void;
 }
 
 interface Options {
@@ -71,14 +69,12 @@ export function useLoaded<T>(
 
   const reload = useCallback(() => setRound((n) => n + 1), []);
   const rest = useCallback(() => current.current?.abort(), []);
-  const set = useCallback((data: T) => setState({ key, data }), [key]);
   const isOfKey = state.key === key;
   return {
     data: isOfKey ? state.data : undefined,
     error: isOfKey ? state.error : undefined,
     reload,
     rest,
-    set,
   };
 }
 

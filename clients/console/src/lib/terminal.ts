@@ -20,6 +20,8 @@ export interface TerminalEvents {
   readonly onProcess: (id: string) => void;
   readonly onTitle: (title: string) => void;
   readonly onOver: (how: TerminalEnd) => void;
+  /** The keyboard leaves the terminal, in which Tab is the program's. */
+  readonly onLeave: () => void;
 }
 
 /** How a terminal ended: with its process, or because it cannot be reached. */
@@ -56,6 +58,11 @@ export class SandboxTerminal {
     this.#terminal.open(element);
     this.#terminal.textarea?.setAttribute('aria-label', label);
     this.#terminal.onTitleChange((title) => events.onTitle(title.slice(0, 40)));
+    this.#terminal.attachCustomKeyEventHandler((event) => {
+      const isLeaving = event.key === 'F6' && event.ctrlKey;
+      if (isLeaving && event.type === 'keydown') events.onLeave();
+      return !isLeaving;
+    });
     this.#observer = new ResizeObserver(() => this.#resizeSoon());
     this.#observer.observe(element);
     this.#fit.fit();

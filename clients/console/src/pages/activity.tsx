@@ -15,7 +15,7 @@ import { moment } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { go, linkTo, query } from '../lib/router.ts';
 import { text } from '../text.ts';
-import { Shown } from '../ui/loaded.tsx';
+import { Shown, Together } from '../ui/loaded.tsx';
 import { Button, Choice, Dialog, Empty, Field, Page, Status } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
 import { When } from '../ui/when.tsx';
@@ -173,12 +173,12 @@ const columnsFor = (
 ];
 
 interface ListProps extends Events {
+  readonly names: Readonly<Record<string, string>>;
   readonly onMore: () => void;
 }
 
-function EventList({ events, hasMore, onMore }: ListProps): JSX.Element {
+function EventList({ events, hasMore, names, onMore }: ListProps): JSX.Element {
   const [opened, setOpened] = useState<ActivityEvent>();
-  const { data: names = {} } = useLoaded('key names', loadKeyNames);
   return (
     <>
       <Table
@@ -212,6 +212,7 @@ export function ActivityPage(): JSX.Element {
   // Older pages stay as they are while they are read.
   const polling = pages === 1 ? { everyMs: POLL_MS } : {};
   const loaded = useLoaded(key, (signal) => loadEvents(filter, pages, signal), polling);
+  const names = useLoaded('key names', loadKeyNames);
   const more = (): void => {
     setShown({ key, pages: pages + 1 });
     loaded.reload();
@@ -220,17 +221,19 @@ export function ActivityPage(): JSX.Element {
   return (
     <Page title={text.activity.title}>
       <Filters filter={filter} />
-      <Shown of={loaded}>
-        {(data) =>
-          data.events.length === 0 ? (
-            <Empty title={isFiltered ? text.activity.noneLike : text.activity.none}>
-              <p>{isFiltered ? text.activity.noneLikeHint : text.activity.noneHint}</p>
-            </Empty>
-          ) : (
-            <EventList {...data} onMore={more} />
-          )
-        }
-      </Shown>
+      <Together of={[loaded, names]}>
+        <Shown of={loaded}>
+          {(data) =>
+            data.events.length === 0 ? (
+              <Empty title={isFiltered ? text.activity.noneLike : text.activity.none}>
+                <p>{isFiltered ? text.activity.noneLikeHint : text.activity.noneHint}</p>
+              </Empty>
+            ) : (
+              <EventList {...data} names={names.data ?? {}} onMore={more} />
+            )
+          }
+        </Shown>
+      </Together>
     </Page>
   );
 }

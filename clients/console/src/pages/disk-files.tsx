@@ -14,7 +14,7 @@ import { Button, Confirm, Dialog, Empty, Failure, type Values } from '../ui/part
 import { Field, Form, Loading, Stale } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
 import { When } from '../ui/when.tsx';
-import { fileLink } from './disk-search.tsx';
+import { fileLink, folderOf } from './disk-search.tsx';
 import { FileView } from './file-view.tsx';
 import { download, ShareDialog } from './share.tsx';
 import { UploadList } from './upload-list.tsx';
@@ -180,7 +180,7 @@ function Toolbar({ disk, folder, onDone }: FolderProps & { onDone: () => void })
       <Path disk={disk} folder={folder} />
       <span class="end" />
       <Button onClick={() => setNaming(true)}>{text.files.newFolder}</Button>
-      <a class="button" href={linkTo(['disks', disk.id], { folder, file: folder, new: '1' })}>
+      <a class="button" href={linkTo(['disks', disk.id], { file: folder, new: '1' })}>
         {text.files.newFile}
       </a>
       <label class="button main">
@@ -261,8 +261,8 @@ function Folder({ disk, folder }: FolderProps): JSX.Element {
 }
 
 export function FilesView({ disk }: { disk: DiskInfo }): JSX.Element {
-  const folder = query.value.get('folder') ?? '';
   const file = query.value.get('file');
+  const folder = file === null ? (query.value.get('folder') ?? '') : folderOf(file);
   const isNew = query.value.has('new');
   const line = Number(query.value.get('line')) || undefined;
   if (file === null) return <Folder key={folder} disk={disk} folder={folder} />;

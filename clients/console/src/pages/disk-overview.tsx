@@ -2,7 +2,7 @@ import type { DiskInfo } from '@berth/sdk';
 import type { JSX } from 'preact';
 import { bytes } from '../lib/format.ts';
 import { text } from '../text.ts';
-import { Chart, useSeries } from '../ui/chart.tsx';
+import { Chart } from '../ui/chart.tsx';
 import { Empty, Facts, Panel } from '../ui/parts.tsx';
 import { Table } from '../ui/table.tsx';
 import { When } from '../ui/when.tsx';
@@ -14,18 +14,10 @@ function Figures({ disk }: { disk: DiskInfo }): JSX.Element {
   const size = disk.dataSize ?? 0;
   return (
     <div class="charts" aria-label={text.disk.figures} role="group">
-      <Chart label={text.size} value={bytes(size)} points={useSeries(size, disk)} />
-      <Chart
-        label={text.disk.requests}
-        value={requests.toLocaleString('en')}
-        points={useSeries(requests, disk)}
-      />
-      <Chart
-        label={text.disk.responseTime}
-        value={time}
-        points={useSeries(Number.parseFloat(time) || 0, disk)}
-      />
-      <Chart label={text.disk.clients} value={String(clients)} points={useSeries(clients, disk)} />
+      <Chart label={text.size} value={size} shown={bytes(size)} />
+      <Chart label={text.disk.requests} value={requests} shown={requests.toLocaleString('en')} />
+      <Chart label={text.disk.responseTime} value={Number.parseFloat(time) || 0} shown={time} />
+      <Chart label={text.disk.clients} value={clients} shown={String(clients)} />
     </div>
   );
 }
@@ -38,7 +30,7 @@ const Details = ({ disk }: { disk: DiskInfo }): JSX.Element => (
         [text.disk.region, disk.region],
         [text.disk.created, <When key="created" at={disk.createdAt} />],
         [text.disk.lastUsed, <When key="used" at={disk.lastAccessed} />],
-        [text.disk.attached, disk.fsHandlerStatus],
+        [text.disk.attached, text.disk.holders(disk.fsHandlerStatus)],
         ...disk.mounts.map(
           (mount) =>
             [

@@ -1,6 +1,6 @@
 import type { DiskInfo, GrepMatch, GrepResult } from '@berth/sdk';
 import { signal } from '@preact/signals';
-import type { JSX } from 'preact';
+import type { ComponentChildren, JSX } from 'preact';
 import { berth } from '../lib/berth.ts';
 import { duration } from '../lib/format.ts';
 import { linkTo } from '../lib/router.ts';
@@ -49,15 +49,12 @@ async function search(disk: DiskInfo, values: Values): Promise<void> {
   }
 }
 
+/** The folder that a file is in, with its slash. */
+export const folderOf = (key: string): string => key.slice(0, key.lastIndexOf('/') + 1);
+
 /** Where a file is opened, at a line. */
-export const fileLink = (disk: string, key: string, line?: number): string => {
-  const folder = key.slice(0, key.lastIndexOf('/') + 1);
-  return linkTo(['disks', disk], {
-    ...(folder === '' ? {} : { folder }),
-    file: key,
-    ...(line === undefined ? {} : { line: String(line) }),
-  });
-};
+export const fileLink = (disk: string, key: string, line?: number): string =>
+  linkTo(['disks', disk], { file: key, ...(line === undefined ? {} : { line: String(line) }) });
 
 function summaryOf({ matches, result }: Search): string {
   if (result === undefined) return text.search.running(matches.length);
@@ -67,8 +64,32 @@ function summaryOf({ matches, result }: Search): string {
   return [figures, why, message].filter(Boolean).join(' ');
 }
 
+/** The expression of a pattern; undefined where the browser's syntax is another one than grep's. */
+function expressionOf(pattern: string): RegExp | undefined {
+  if (/\[[.:=]|\\[<>`']/u.test(pattern)) return undefined;
+  try {
+    return new RegExp(pattern, 'g');
+  } catch {
+    return undefined;
+  }
+}
+
+/** A line with its matches marked. */
+function marked(line: string, pattern: string): ComponentChildren {
+  const expression = expressionOf(pattern);
+  if (expression === undefined) return line;
+  const parts: ComponentChildren[] = [];
+  let end = 0;
+  for (const { 0: match, index } of line.matchAll(expression)) {
+    if (match === '') continue;
+    parts.push(line.slice(end, index), <mark key={index}>{match}</mark>);
+    end = index + match.length;
+  }
+  return [...parts, line.slice(end)];
+}
+
 function Matches(shown: Search): JSX.Element {
-  const { disk, matches, result } = shown;
+  const { disk, pattern, matches, result } = shown;
   const sorted = [...matches].sort((a, b) => a.file.localeCompare(b.file) || a.line - b.line);
   const files = Object.entries(Object.groupBy(sorted, ({ file }) => file));
   return (
@@ -93,7 +114,7 @@ function Matches(shown: Search): JSX.Element {
                     <a href={fileLink(disk, file, line)} aria-label={`${file}:${line}`}>
                       {line}
                     </a>
-                    <code>{found.slice(0, LINE_MAX)}</code>
+                    <code>{marked(found.slice(0, LINE_MAX), pattern)}</code>
                   </li>
                 ))}
               </ul>

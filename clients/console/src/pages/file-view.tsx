@@ -80,7 +80,7 @@ function parseRows(source: string, separator: string): string[][] {
 function Sheet({ source, name }: { source: string; name: string }): JSX.Element {
   const [head = [], ...rows] = parseRows(source, /tsv$/iu.test(name) ? '\t' : ',');
   return (
-    <div class="preview" tabIndex={0} role="region" aria-label={name}>
+    <div class="preview" tabIndex={0} role="region" aria-label={text.files.table(name)}>
       <table>
         <thead>
           <tr>

@@ -3,18 +3,10 @@ import type { JSX } from 'preact';
 import { berth } from '../lib/berth.ts';
 import { bytes } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
+import { go, linkTo } from '../lib/router.ts';
 import { text } from '../text.ts';
-import {
-  Empty,
-  Failure,
-  Field,
-  Form,
-  Loading,
-  Page,
-  Panel,
-  Status,
-  type Values,
-} from '../ui/parts.tsx';
+import { Shown } from '../ui/loaded.tsx';
+import { Button, Empty, Field, Form, Page, Panel, Status, type Values } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
 import { When } from '../ui/when.tsx';
 
@@ -58,6 +50,11 @@ function stateOf({ progress, failure_message: failure }: ImageInfo): string {
   return total === 0 ? step : text.images.progress(step, bytes(done), bytes(total));
 }
 
+async function createFrom({ image_id: image }: ImageInfo): Promise<void> {
+  const { id } = await berth.sandboxes.create({ image_id: image }, { wait: false });
+  go(linkTo(['sandboxes', id]));
+}
+
 const COLUMNS: Column<ImageInfo>[] = [
   {
     title: text.images.source,
@@ -75,17 +72,26 @@ const COLUMNS: Column<ImageInfo>[] = [
     cell: ({ digest }) => <span class="mono">{digest?.slice(0, 19) ?? '–'}</span>,
   },
   { title: text.images.updated, isExtra: true, cell: (each) => <When at={each.updated_at} /> },
+  {
+    title: text.actions,
+    isActions: true,
+    cell: (image) => (
+      <Button kind="quiet" disabled={image.status !== 'ready'} onClick={() => createFrom(image)}>
+        {text.images.use}
+      </Button>
+    ),
+  },
 ];
 
 export function ImagesPage(): JSX.Element {
-  const { data, error, reload } = useLoaded('images', loadImages, { everyMs: POLL_MS });
+  const loaded = useLoaded('images', loadImages, { everyMs: POLL_MS });
   return (
     <Page title={text.images.title}>
       <Panel title={text.images.build}>
         <p class="muted">{text.images.hint}</p>
         <Form
           submit={text.images.submit}
-          onSubmit={(values) => build(values).finally(reload)}
+          onSubmit={(values) => build(values).finally(loaded.reload)}
           isRow
         >
           <Field label={text.images.source} name="source" required placeholder="python:3.13-slim" />
@@ -93,24 +99,22 @@ export function ImagesPage(): JSX.Element {
           <Field label={text.images.password} name="password" type="password" />
         </Form>
       </Panel>
-      {data === undefined ? (
-        error === undefined ? (
-          <Loading />
-        ) : (
-          <Failure error={error} retry={reload} />
-        )
-      ) : data.length === 0 ? (
-        <Empty title={text.images.none}>
-          <p>{text.images.noneHint}</p>
-        </Empty>
-      ) : (
-        <Table
-          label={text.images.title}
-          columns={COLUMNS}
-          rows={data}
-          keyOf={(each) => each.image_id}
-        />
-      )}
+      <Shown of={loaded}>
+        {(images) =>
+          images.length === 0 ? (
+            <Empty title={text.images.none}>
+              <p>{text.images.noneHint}</p>
+            </Empty>
+          ) : (
+            <Table
+              label={text.images.title}
+              columns={COLUMNS}
+              rows={images}
+              keyOf={(each) => each.image_id}
+            />
+          )
+        }
+      </Shown>
     </Page>
   );
 }

@@ -4,22 +4,13 @@ import { useState } from 'preact/hooks';
 import { isPossible } from '../lib/actions.ts';
 import { berth } from '../lib/berth.ts';
 import { duration } from '../lib/format.ts';
-import { useLoaded } from '../lib/loading.ts';
+import { type Loaded, useLoaded } from '../lib/loading.ts';
 import { text } from '../text.ts';
-import {
-  Button,
-  Dialog,
-  Empty,
-  Failure,
-  Field,
-  Form,
-  Loading,
-  Panel,
-  type Values,
-} from '../ui/parts.tsx';
-import { Status } from '../ui/parts.tsx';
+import { Shown, Together } from '../ui/loaded.tsx';
+import { Button, Dialog, Empty, Field, Form, Panel, Status, type Values } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
 import { When } from '../ui/when.tsx';
+import { ProcessesPanel, useProcesses } from './sandbox-processes.tsx';
 
 const POLL_MS = 2_000;
 
@@ -51,25 +42,21 @@ function ExecDialog({
 }): JSX.Element {
   const load = async (signal: AbortSignal): Promise<SandboxExec> =>
     (await berth.sandboxes.get(id, { signal })).execs.get(exec.exec_id, { signal });
-  const { data, error, reload } = useLoaded(exec.exec_id, load, { everyMs: POLL_MS });
+  const loaded = useLoaded(exec.exec_id, load, { everyMs: POLL_MS });
   return (
     <Dialog title={exec.command} onClose={onClose} isWide>
-      {data === undefined ? (
-        error === undefined ? (
-          <Loading />
-        ) : (
-          <Failure error={error} retry={reload} />
-        )
-      ) : (
-        <div class="run-result">
-          <div class="run-head">
-            <ExecStatus exec={data} />
-            <span class="muted">{summaryOf(data)}</span>
+      <Shown of={loaded}>
+        {(data) => (
+          <div class="run-result">
+            <div class="run-head">
+              <ExecStatus exec={data} />
+              <span class="muted">{summaryOf(data)}</span>
+            </div>
+            {data.output_truncated === true ? <p class="muted">{text.run.truncated}</p> : null}
+            <Output stdout={data.stdout ?? ''} stderr={data.stderr ?? ''} />
           </div>
-          {data.output_truncated === true ? <p class="muted">{text.run.truncated}</p> : null}
-          <Output stdout={data.stdout ?? ''} stderr={data.stderr ?? ''} />
-        </div>
-      )}
+        )}
+      </Shown>
     </Dialog>
   );
 }
@@ -141,17 +128,25 @@ function ExecList({ id, execs, reload }: ListProps): JSX.Element {
   );
 }
 
-export function CommandsView({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
-  const { sandbox_id: id, status } = sandbox;
+function useExecs(id: string): Loaded<readonly SandboxExec[]> {
   const load = async (signal: AbortSignal): Promise<SandboxExec[]> => {
     const found = await berth.sandboxes.get(id, { signal, retries: 1 });
     return (await found.execs.list({ signal, retries: 1 })).toReversed();
   };
-  const { data, error, reload } = useLoaded(`execs ${id}`, load, { everyMs: POLL_MS });
+  return useLoaded(`execs ${id}`, load, { everyMs: POLL_MS });
+}
+
+interface PanelProps {
+  readonly sandbox: SandboxInfo;
+  readonly of: Loaded<readonly SandboxExec[]>;
+}
+
+function CommandsPanel({ sandbox, of }: PanelProps): JSX.Element {
+  const { sandbox_id: id, status } = sandbox;
   const begin = async (values: Values): Promise<void> => {
     const found = await berth.sandboxes.get(id);
     await found.execs.begin({ command: values.get('command') });
-    reload();
+    of.reload();
   };
   return (
     <Panel title={text.sandbox.views.commands}>
@@ -164,19 +159,29 @@ export function CommandsView({ sandbox }: { sandbox: SandboxInfo }): JSX.Element
           placeholder="uname -a"
         />
       </Form>
-      {data === undefined ? (
-        error === undefined ? (
-          <Loading />
-        ) : (
-          <Failure error={error} retry={reload} />
-        )
-      ) : data.length === 0 ? (
-        <Empty title={text.run.noneYet}>
-          <p>{text.run.noneYetHint}</p>
-        </Empty>
-      ) : (
-        <ExecList id={id} execs={data} reload={reload} />
-      )}
+      <Shown of={of}>
+        {(execs) =>
+          execs.length === 0 ? (
+            <Empty title={text.run.noneYet}>
+              <p>{text.run.noneYetHint}</p>
+            </Empty>
+          ) : (
+            <ExecList id={id} execs={execs} reload={of.reload} />
+          )
+        }
+      </Shown>
     </Panel>
+  );
+}
+
+/** Commands of a sandbox, and the processes of its terminals and sessions. */
+export function CommandsView({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
+  const execs = useExecs(sandbox.sandbox_id);
+  const processes = useProcesses(sandbox);
+  return (
+    <Together of={[execs, processes]}>
+      <CommandsPanel sandbox={sandbox} of={execs} />
+      <ProcessesPanel sandbox={sandbox} of={processes} />
+    </Together>
   );
 }

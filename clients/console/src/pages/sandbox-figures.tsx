@@ -1,11 +1,11 @@
-import type { SandboxInfo, SandboxUsage } from '@berth/sdk';
+import type { SandboxUsage } from '@berth/sdk';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { berth } from '../lib/berth.ts';
 import { bytes } from '../lib/format.ts';
-import { useLoaded } from '../lib/loading.ts';
+import { type Loaded, useLoaded } from '../lib/loading.ts';
 import { text } from '../text.ts';
-import { Chart, useSeries } from '../ui/chart.tsx';
+import { Chart } from '../ui/chart.tsx';
 import { Shown } from '../ui/loaded.tsx';
 
 const POLL_MS = 2_000;
@@ -44,17 +44,12 @@ function useRates(usage: SandboxUsage): Rates {
 interface FigureProps {
   readonly label: string;
   readonly value: number | undefined;
-  readonly at: unknown;
   readonly write: (value: number) => string;
 }
 
 /** A figure that may be unknown, for a moment or at all. */
-const Figure = ({ label, value, at, write }: FigureProps): JSX.Element => (
-  <Chart
-    label={label}
-    value={value === undefined ? '–' : write(value)}
-    points={useSeries(value, at)}
-  />
+const Figure = ({ label, value, write }: FigureProps): JSX.Element => (
+  <Chart label={label} value={value} shown={value === undefined ? '–' : write(value)} />
 );
 
 const perSecond = (value: number): string => text.figures.perSecond(bytes(Math.round(value)));
@@ -64,32 +59,28 @@ function Charts({ usage }: { usage: SandboxUsage }): JSX.Element {
   const rates = useRates(usage);
   return (
     <div class="charts" role="group" aria-label={text.figures.title}>
-      <Figure label={text.figures.cpu} value={rates.cpu_seconds} at={rates} write={percent} />
-      <Figure label={text.figures.memory} value={usage.memory_bytes} at={usage} write={bytes} />
-      <Figure label={text.figures.stored} value={usage.stored_bytes} at={usage} write={bytes} />
+      <Figure label={text.figures.cpu} value={rates.cpu_seconds} write={percent} />
+      <Figure label={text.figures.memory} value={usage.memory_bytes} write={bytes} />
+      <Figure label={text.figures.stored} value={usage.stored_bytes} write={bytes} />
       <Figure
         label={text.figures.received}
         value={rates.network_received_bytes}
-        at={rates}
         write={perSecond}
       />
-      <Figure
-        label={text.figures.sent}
-        value={rates.network_sent_bytes}
-        at={rates}
-        write={perSecond}
-      />
+      <Figure label={text.figures.sent} value={rates.network_sent_bytes} write={perSecond} />
     </div>
   );
 }
 
-/** Usage of a sandbox, since its page was opened. */
-export function SandboxFigures({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
-  const { sandbox_id: id } = sandbox;
+export function useFigures(id: string): Loaded<SandboxUsage> {
   const load = async (signal: AbortSignal): Promise<SandboxUsage> => {
     const call = { signal, retries: 1 };
     return (await berth.sandboxes.get(id, call)).metrics(call);
   };
-  const loaded = useLoaded(`figures ${id}`, load, { everyMs: POLL_MS });
-  return <Shown of={loaded}>{(usage) => <Charts usage={usage} />}</Shown>;
+  return useLoaded(`figures ${id}`, load, { everyMs: POLL_MS });
 }
+
+/** Usage of a sandbox, since its page was opened. */
+export const SandboxFigures = ({ of }: { of: Loaded<SandboxUsage> }): JSX.Element => (
+  <Shown of={of}>{(usage) => <Charts usage={usage} />}</Shown>
+);

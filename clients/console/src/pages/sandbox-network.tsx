@@ -32,6 +32,17 @@ const targetOf = (rule: NonNullable<Egress['allow']>[number]): string =>
 const hasSecrets = ({ allow = [] }: Egress): boolean =>
   allow.some((rule) => typeof rule !== 'string');
 
+/** The rules of the form; an empty list is left out. */
+function egressOf(values: Values): NonNullable<NetworkPolicy['egress']> {
+  const [allow, deny, drain] = ['allow', 'deny', 'drain'].map((name) => linesOf(values.get(name)));
+  return {
+    default: values.get('default') === 'deny' ? 'deny' : 'allow',
+    ...(allow?.length ? { allow } : {}),
+    ...(deny?.length ? { deny } : {}),
+    ...(drain?.length ? { drain_on_pause: drain } : {}),
+  };
+}
+
 interface EditorProps {
   readonly sandbox: SandboxInfo;
   readonly policy: ShownNetworkPolicy;
@@ -42,16 +53,8 @@ function Editor({ sandbox, policy, reload }: EditorProps): JSX.Element {
   const egress: Egress = policy.egress ?? { default: 'allow' };
   const isBound = hasSecrets(egress);
   const save = async (values: Values): Promise<void> => {
-    const changed: NetworkPolicy = {
-      egress: {
-        default: values.get('default') === 'deny' ? 'deny' : 'allow',
-        allow: linesOf(values.get('allow')),
-        deny: linesOf(values.get('deny')),
-        drain_on_pause: linesOf(values.get('drain')),
-      },
-    };
     const { network } = await berth.sandboxes.get(sandbox.sandbox_id);
-    await network.setPolicy(changed);
+    await network.setPolicy({ egress: egressOf(values) });
     tell(text.network.saved);
     reload();
   };

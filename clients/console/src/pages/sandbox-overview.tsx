@@ -3,16 +3,18 @@ import type { JSX } from 'preact';
 import { changeOf, outcomeOf } from '../lib/activity.ts';
 import { berth } from '../lib/berth.ts';
 import { bytes, seconds } from '../lib/format.ts';
-import { useLoaded } from '../lib/loading.ts';
+import { type Loaded, useLoaded } from '../lib/loading.ts';
 import { linkTo } from '../lib/router.ts';
 import { text } from '../text.ts';
-import { Empty, Facts, Loading, Panel, Status } from '../ui/parts.tsx';
+import { Shown, Together } from '../ui/loaded.tsx';
+import { Empty, Facts, Panel, Status } from '../ui/parts.tsx';
 import { When } from '../ui/when.tsx';
-import { SandboxFigures } from './sandbox-figures.tsx';
+import { SandboxFigures, useFigures } from './sandbox-figures.tsx';
 
 const MiB = 1024 * 1024;
 const TIMELINE_EVENTS = 12;
 const TIMELINE_POLL_MS = 3_000;
+const FAMILY_POLL_MS = 5_000;
 
 function Details({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
   const { image, base_image: base, idle_ttl_seconds: idle } = sandbox;
@@ -35,7 +37,12 @@ function Details({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
   );
 }
 
-function History({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
+interface HistoryProps {
+  readonly sandbox: SandboxInfo;
+  readonly events: readonly ActivityEvent[];
+}
+
+function History({ sandbox, events }: HistoryProps): JSX.Element {
   const { running_at: running, finished_at: finished, expires_at: expires } = sandbox;
   const reason = [sandbox.exit_reason, sandbox.exit_message].filter(Boolean).join(': ');
   return (
@@ -52,37 +59,44 @@ function History({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
           reason === '' ? null : [text.sandbox.reason, reason],
         ]}
       />
-      <Timeline id={sandbox.sandbox_id} />
+      {events.length === 0 ? null : <Timeline id={sandbox.sandbox_id} events={events} />}
     </Panel>
   );
 }
 
 /** Requests of the account's keys about it, newest first. */
-function Timeline({ id }: { id: string }): JSX.Element {
+function useTimeline(id: string): Loaded<readonly ActivityEvent[]> {
   const load = async (signal: AbortSignal): Promise<readonly ActivityEvent[]> => {
     const wanted = { sandboxId: id, limit: TIMELINE_EVENTS, signal, retries: 1 };
     const { value } = await berth.account.activity(wanted).pages().next();
     return value?.items ?? [];
   };
-  const { data = [] } = useLoaded(`timeline ${id}`, load, { everyMs: TIMELINE_POLL_MS });
-  if (data.length === 0) return <></>;
-  return (
-    <>
-      <ol class="timeline" aria-label={text.activity.latest}>
-        {data.map((event) => (
-          <li key={event.eventId}>
-            <span class="muted">
-              <When at={event.createdAt} />
-            </span>
-            {changeOf(event.eventType)}
-            <Status of={outcomeOf(event)} />
-          </li>
-        ))}
-      </ol>
-      <a href={linkTo(['activity'], { sandbox: id })}>{text.activity.all}</a>
-    </>
-  );
+  return useLoaded(`timeline ${id}`, load, { everyMs: TIMELINE_POLL_MS });
 }
+
+interface TimelineProps {
+  readonly id: string;
+  readonly events: readonly ActivityEvent[];
+}
+
+const Timeline = ({ id, events }: TimelineProps): JSX.Element => (
+  <>
+    <ol class="timeline" aria-label={text.activity.latest}>
+      {events.map((event) => (
+        <li key={event.eventId}>
+          <span class="muted">
+            <When at={event.createdAt} />
+          </span>
+          {changeOf(event.eventType)}
+          <Status of={outcomeOf(event)} />
+        </li>
+      ))}
+    </ol>
+    <p>
+      <a href={linkTo(['activity'], { sandbox: id })}>{text.activity.all}</a>
+    </p>
+  </>
+);
 
 const Mounts = ({ sandbox: { mounts } }: { sandbox: SandboxInfo }): JSX.Element => (
   <Panel title={text.sandbox.mounts}>
@@ -187,47 +201,47 @@ function rootOf(sandbox: SandboxInfo, family: Family): SandboxInfo {
   }
 }
 
-function FamilyPanel({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
-  const { data } = useLoaded('family', loadFamily, { everyMs: 5_000 });
-  const root = data === undefined ? sandbox : rootOf(sandbox, data);
-  const origin = data?.snapshots.find((each) => each.snapshot_id === root.snapshot_id);
+function Tree({ sandbox, family }: { sandbox: SandboxInfo; family: Family }): JSX.Element {
+  const root = rootOf(sandbox, family);
+  const origin = family.snapshots.find((each) => each.snapshot_id === root.snapshot_id);
   const isAlone =
     root.sandbox_id === sandbox.sandbox_id &&
-    data?.snapshots.every((each) => each.sandbox_id !== sandbox.sandbox_id) === true &&
-    data.sandboxes.every((each) => each.forked_from !== sandbox.sandbox_id);
+    family.snapshots.every((each) => each.sandbox_id !== sandbox.sandbox_id) &&
+    family.sandboxes.every((each) => each.forked_from !== sandbox.sandbox_id);
+  if (isAlone && origin === undefined) return <Empty title={text.sandbox.noFamily} />;
   return (
-    <Panel title={text.sandbox.family}>
-      {data === undefined ? (
-        <Loading />
-      ) : isAlone && origin === undefined ? (
-        <Empty title={text.sandbox.noFamily} />
-      ) : (
-        <ul class="tree">
-          <li>
-            {origin === undefined ? null : (
-              <span class="node muted">{text.sandbox.madeFrom(origin.name)}</span>
-            )}
-            <div>
-              <SandboxNode sandbox={root} current={sandbox.sandbox_id} />
-            </div>
-            <Descendants of={root.sandbox_id} family={data} current={sandbox.sandbox_id} />
-          </li>
-        </ul>
-      )}
-    </Panel>
+    <ul class="tree">
+      <li>
+        {origin === undefined ? null : (
+          <span class="node muted">{text.sandbox.madeFrom(origin.name)}</span>
+        )}
+        <div>
+          <SandboxNode sandbox={root} current={sandbox.sandbox_id} />
+        </div>
+        <Descendants of={root.sandbox_id} family={family} current={sandbox.sandbox_id} />
+      </li>
+    </ul>
   );
 }
 
-export const OverviewView = ({ sandbox }: { sandbox: SandboxInfo }): JSX.Element => (
-  <>
-    <SandboxFigures sandbox={sandbox} />
-    <div class="columns">
-      <Details sandbox={sandbox} />
-      <History sandbox={sandbox} />
-    </div>
-    <div class="columns">
-      <Mounts sandbox={sandbox} />
-      <FamilyPanel sandbox={sandbox} />
-    </div>
-  </>
-);
+export function OverviewView({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
+  const { sandbox_id: id } = sandbox;
+  const figures = useFigures(id);
+  const timeline = useTimeline(id);
+  const family = useLoaded('family', loadFamily, { everyMs: FAMILY_POLL_MS });
+  return (
+    <Together of={[figures, timeline, family]}>
+      <SandboxFigures of={figures} />
+      <div class="columns">
+        <Details sandbox={sandbox} />
+        <History sandbox={sandbox} events={timeline.data ?? []} />
+      </div>
+      <div class="columns">
+        <Mounts sandbox={sandbox} />
+        <Panel title={text.sandbox.family}>
+          <Shown of={family}>{(all) => <Tree sandbox={sandbox} family={all} />}</Shown>
+        </Panel>
+      </div>
+    </Together>
+  );
+}

@@ -1,13 +1,15 @@
 import type { SandboxInfo, SandboxProcess } from '@berth/sdk';
 import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
 import { isPossible } from '../lib/actions.ts';
 import { berth } from '../lib/berth.ts';
 import { bytes } from '../lib/format.ts';
-import { useLoaded } from '../lib/loading.ts';
+import { type Loaded, useLoaded } from '../lib/loading.ts';
 import { go, linkTo } from '../lib/router.ts';
 import { keepTerminals, keptTerminals } from '../lib/terminals.ts';
 import { text } from '../text.ts';
-import { Button, Empty, Failure, Loading, Panel, Status } from '../ui/parts.tsx';
+import { Shown } from '../ui/loaded.tsx';
+import { Button, Empty, Panel, Status } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
 
 const POLL_MS = 3_000;
@@ -29,8 +31,7 @@ function openTerminal(sandboxId: string, { process_id: id }: SandboxProcess): vo
 }
 
 /** Processes that sessions started, from this browser or elsewhere; those that run come first. */
-export function ProcessesPanel({ sandbox }: { sandbox: SandboxInfo }): JSX.Element | null {
-  const { sandbox_id: id, status } = sandbox;
+export function useProcesses({ sandbox_id: id, status }: SandboxInfo): Loaded<SandboxProcess[]> {
   const canConnect = isPossible(status, 'connect');
   const load = async (signal: AbortSignal): Promise<SandboxProcess[]> => {
     if (!canConnect) return [];
@@ -38,14 +39,23 @@ export function ProcessesPanel({ sandbox }: { sandbox: SandboxInfo }): JSX.Eleme
     const all = await found.processes({ signal, retries: 1 });
     return all.sort((a, b) => Number(b.status === 'running') - Number(a.status === 'running'));
   };
-  const { data, error, reload } = useLoaded(`processes ${id} ${status}`, load, {
-    everyMs: POLL_MS,
-  });
+  const loaded = useLoaded(`processes ${id}`, load, { everyMs: POLL_MS });
+  useEffect(loaded.reload, [canConnect]);
+  return loaded;
+}
+
+interface ProcessesProps {
+  readonly sandbox: SandboxInfo;
+  readonly of: Loaded<SandboxProcess[]>;
+}
+
+export function ProcessesPanel({ sandbox, of }: ProcessesProps): JSX.Element {
+  const { sandbox_id: id, status } = sandbox;
   const end = async ({ process_id }: SandboxProcess): Promise<void> => {
     const process = await (await berth.sandboxes.get(id)).attach(process_id);
     await process.kill();
     process.detach();
-    reload();
+    of.reload();
   };
   const columns: Column<SandboxProcess>[] = [
     { title: text.processes.one, cell: (each) => <code>{nameOf(id, each)}</code> },
@@ -77,22 +87,24 @@ export function ProcessesPanel({ sandbox }: { sandbox: SandboxInfo }): JSX.Eleme
   ];
   return (
     <Panel title={text.processes.title}>
-      {data === undefined ? (
-        error === undefined ? (
-          <Loading />
-        ) : (
-          <Failure error={error} retry={reload} />
-        )
-      ) : data.length === 0 ? (
-        <Empty title={canConnect ? text.processes.none : text.processes.resting(status)} />
-      ) : (
-        <Table
-          label={text.processes.title}
-          columns={columns}
-          rows={data}
-          keyOf={({ process_id: key }) => key}
-        />
-      )}
+      <Shown of={of}>
+        {(processes) =>
+          processes.length === 0 ? (
+            <Empty
+              title={
+                isPossible(status, 'connect') ? text.processes.none : text.processes.resting(status)
+              }
+            />
+          ) : (
+            <Table
+              label={text.processes.title}
+              columns={columns}
+              rows={processes}
+              keyOf={({ process_id: key }) => key}
+            />
+          )
+        }
+      </Shown>
     </Panel>
   );
 }

@@ -23,6 +23,9 @@ function newTab({ id, title }: Partial<KeptTerminal>): Tab {
   return { key: String(opened), processId: id, title: title ?? text.terminal.shell };
 }
 
+const focusTab = (key: string): void =>
+  document.querySelector<HTMLElement>(`#terminal-tab-${key}`)?.focus();
+
 interface ScreenProps {
   readonly sandboxId: string;
   readonly tab: Tab;
@@ -49,6 +52,7 @@ function Screen({ sandboxId, tab, isShown, onReady, ...events }: ScreenProps): J
         onProcess: (processId) => latest.current.onChange({ processId }),
         onTitle: (title) => latest.current.onChange({ title }),
         onOver: (how) => latest.current.onOver(how),
+        onLeave: () => focusTab(tab.key),
       });
       terminal.current = made;
       onReady(made);
@@ -136,7 +140,7 @@ function TabList({ tabs, current, onSelect, onClose, onAdd, canAdd }: TabListPro
     const next = tabs[(at + step + tabs.length) % tabs.length];
     if (next === undefined) return;
     onSelect(next.key);
-    document.querySelector<HTMLElement>(`#terminal-tab-${next.key}`)?.focus();
+    focusTab(next.key);
   };
   return (
     <>

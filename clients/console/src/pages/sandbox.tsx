@@ -22,7 +22,6 @@ import { CommandsView } from './sandbox-commands.tsx';
 import { NetworkView } from './sandbox-network.tsx';
 import { OverviewView } from './sandbox-overview.tsx';
 import { PortsView } from './sandbox-ports.tsx';
-import { ProcessesPanel } from './sandbox-processes.tsx';
 import { TerminalView } from './sandbox-terminal.tsx';
 
 const POLL_MS = 1_500;
@@ -51,6 +50,7 @@ function Actions({ sandbox, reload, onDeleting }: ActionsProps): JSX.Element {
       key={action}
       kind={kind ?? 'plain'}
       disabled={!isPossible(status, action)}
+      hint={isPossible(status, action) ? undefined : text.sandbox.notNow(status)}
       onClick={onClick}
     >
       {text.sandbox.actions[action]}
@@ -159,12 +159,7 @@ function View({ sandbox, view }: { sandbox: SandboxInfo; view: string }): JSX.El
     case 'ports':
       return <PortsView sandbox={sandbox} />;
     case 'commands':
-      return (
-        <>
-          <CommandsView sandbox={sandbox} />
-          <ProcessesPanel sandbox={sandbox} />
-        </>
-      );
+      return <CommandsView sandbox={sandbox} />;
     default:
       return <OverviewView sandbox={sandbox} />;
   }

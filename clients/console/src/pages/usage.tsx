@@ -5,7 +5,7 @@ import { berth } from '../lib/berth.ts';
 import { bytes } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { text } from '../text.ts';
-import { Shown } from '../ui/loaded.tsx';
+import { Shown, Together } from '../ui/loaded.tsx';
 import { Meter } from '../ui/meter.tsx';
 import { Choice, Facts, Page, Panel } from '../ui/parts.tsx';
 
@@ -111,27 +111,29 @@ export function UsagePage(): JSX.Element {
   const held = useLoaded('held', loadHeld, { everyMs: POLL_MS });
   return (
     <Page title={text.usage.title}>
-      <Panel title={text.usage.now}>
-        <Shown of={held}>
-          {(all) => (
-            <Shown of={usage}>{({ limits }) => <Limits held={all} limits={limits} />}</Shown>
-          )}
-        </Shown>
-        <p class="muted">{text.usage.nowHint}</p>
-      </Panel>
-      <Panel title={text.usage.used}>
-        <div class="filters">
-          <Choice
-            label={text.usage.month}
-            name="month"
-            value={month}
-            options={months.map((each) => [each, each] as const)}
-            onChange={setMonth}
-          />
-        </div>
-        <Shown of={usage}>{(figures) => <Month usage={figures} />}</Shown>
-        <p class="muted">{text.usage.usedHint}</p>
-      </Panel>
+      <Together of={[held, usage]}>
+        <Panel title={text.usage.now}>
+          <Shown of={held}>
+            {(all) => (
+              <Shown of={usage}>{({ limits }) => <Limits held={all} limits={limits} />}</Shown>
+            )}
+          </Shown>
+          <p class="muted">{text.usage.nowHint}</p>
+        </Panel>
+        <Panel title={text.usage.used}>
+          <div class="filters">
+            <Choice
+              label={text.usage.month}
+              name="month"
+              value={month}
+              options={months.map((each) => [each, each] as const)}
+              onChange={setMonth}
+            />
+          </div>
+          <Shown of={usage}>{(figures) => <Month usage={figures} />}</Shown>
+          <p class="muted">{text.usage.usedHint}</p>
+        </Panel>
+      </Together>
     </Page>
   );
 }

@@ -10,6 +10,7 @@ import { text } from '../text.ts';
 import { Shown } from '../ui/loaded.tsx';
 import {
   Button,
+  Check,
   Confirm,
   Empty,
   Field,
@@ -61,10 +62,7 @@ const KindBoxes = (): JSX.Element => (
       <fieldset key={thing}>
         <legend>{thing}</legend>
         {typesOf(thing).map((type) => (
-          <label key={type} class="check">
-            <input type="checkbox" name={type} />
-            {changeOf(type)}
-          </label>
+          <Check key={type} name={type} label={changeOf(type)} />
         ))}
       </fieldset>
     ))}
@@ -205,6 +203,28 @@ interface Found {
   readonly deliveries: readonly WebhookDelivery[];
 }
 
+const Deliveries = ({ webhook, deliveries }: Found): JSX.Element => (
+  <>
+    {webhook === undefined ? null : (
+      <p class="muted intro">
+        {text.webhooks.sends}: {kindsOf(webhook)}
+      </p>
+    )}
+    <Panel title={text.webhooks.deliveries}>
+      {deliveries.length === 0 ? (
+        <Empty title={text.webhooks.noDeliveries} />
+      ) : (
+        <Table
+          label={text.webhooks.deliveries}
+          columns={DELIVERY_COLUMNS}
+          rows={deliveries}
+          keyOf={({ eventId, attempt }) => `${eventId} ${attempt}`}
+        />
+      )}
+    </Panel>
+  </>
+);
+
 /** A webhook, and the latest attempts to send something to it. */
 export function WebhookPage({ id }: { id: string }): JSX.Element {
   const load = async (signal: AbortSignal): Promise<Found> => {
@@ -228,27 +248,7 @@ export function WebhookPage({ id }: { id: string }): JSX.Element {
         )
       }
     >
-      {webhook === undefined ? null : (
-        <p class="muted intro">
-          {text.webhooks.sends}: {kindsOf(webhook)}
-        </p>
-      )}
-      <Panel title={text.webhooks.deliveries}>
-        <Shown of={loaded}>
-          {({ deliveries }) =>
-            deliveries.length === 0 ? (
-              <Empty title={text.webhooks.noDeliveries} />
-            ) : (
-              <Table
-                label={text.webhooks.deliveries}
-                columns={DELIVERY_COLUMNS}
-                rows={deliveries}
-                keyOf={({ eventId, attempt }) => `${eventId} ${attempt}`}
-              />
-            )
-          }
-        </Shown>
-      </Panel>
+      <Shown of={loaded}>{(found) => <Deliveries {...found} />}</Shown>
       {isRemoving && webhook !== undefined ? (
         <RemoveDialog
           webhook={webhook}

@@ -1,30 +1,38 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 
+const SAMPLE_MS = 2_000;
 const POINTS_MAX = 120;
 const WIDTH = 240;
 const HEIGHT = 48;
 
-/** Values of a figure since the page was opened, at each time it was asked for. */
-export function useSeries(value: number | undefined, at: unknown): readonly number[] {
+/** Values of a figure since the page was opened; while it is unknown, nothing is added. */
+function useSeries(value: number | undefined): readonly number[] {
   const [points, setPoints] = useState<readonly number[]>([]);
-  const seen = useRef<unknown>(undefined);
+  const latest = useRef(value);
+  latest.current = value;
   useEffect(() => {
-    if (value === undefined || seen.current === at) return;
-    seen.current = at;
-    setPoints((old) => [...old.slice(1 - POINTS_MAX), value]);
-  }, [value, at]);
+    const sample = (): void => {
+      const { current } = latest;
+      if (current !== undefined) setPoints((old) => [...old.slice(1 - POINTS_MAX), current]);
+    };
+    sample();
+    const timer = setInterval(sample, SAMPLE_MS);
+    return () => clearInterval(timer);
+  }, []);
   return points;
 }
 
 interface ChartProps {
   readonly label: string;
-  readonly value: string;
-  readonly points: readonly number[];
+  readonly value: number | undefined;
+  /** The value in words. */
+  readonly shown: string;
 }
 
 /** A figure and how it came to be so. */
-export function Chart({ label, value, points }: ChartProps): JSX.Element {
+export function Chart({ label, value, shown }: ChartProps): JSX.Element {
+  const points = useSeries(value);
   const max = Math.max(...points, 1);
   const step = WIDTH / Math.max(POINTS_MAX / 4, points.length - 1);
   const from = WIDTH - step * (points.length - 1);
@@ -35,7 +43,7 @@ export function Chart({ label, value, points }: ChartProps): JSX.Element {
     <figure class="chart">
       <figcaption>
         {label}
-        <strong>{value}</strong>
+        <strong>{shown}</strong>
       </figcaption>
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
         {points.length < 2 ? null : (

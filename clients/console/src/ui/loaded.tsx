@@ -1,4 +1,5 @@
-import type { JSX } from 'preact';
+import type { ComponentChildren, JSX } from 'preact';
+import { useRef } from 'preact/hooks';
 import type { Loaded } from '../lib/loading.ts';
 import { Failure, Loading, Stale } from './parts.tsx';
 
@@ -18,4 +19,16 @@ export function Shown<T>({ of: { data, error, reload }, children }: ShownProps<T
     );
   }
   return error === undefined ? <Loading /> : <Failure error={error} retry={reload} />;
+}
+
+interface TogetherProps {
+  readonly of: readonly Pick<Loaded<unknown>, 'data' | 'error'>[];
+  readonly children: ComponentChildren;
+}
+
+/** Shows parts of a page once each of them has an answer, so that none moves the others when it comes. */
+export function Together({ of, children }: TogetherProps): JSX.Element {
+  const wasComplete = useRef(false);
+  wasComplete.current ||= of.every(({ data, error }) => (data ?? error) !== undefined);
+  return wasComplete.current ? <>{children}</> : <Loading />;
 }

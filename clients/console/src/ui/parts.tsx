@@ -32,11 +32,14 @@ interface ButtonProps {
   readonly type?: 'button' | 'submit';
   readonly disabled?: boolean;
   readonly label?: string | undefined;
+  /** Shown to a pointer that rests on it. */
+  readonly hint?: string | undefined;
   readonly pressed?: boolean;
 }
 
 export function Button(props: ButtonProps): JSX.Element {
   const { children, onClick, kind = 'plain', type = 'button', disabled, label, pressed } = props;
+  const { hint = label } = props;
   const [isBusy, setBusy] = useState(false);
   const click = (): void => {
     if (isBusy) return;
@@ -52,7 +55,7 @@ export function Button(props: ButtonProps): JSX.Element {
       disabled={disabled}
       aria-disabled={isBusy}
       aria-label={label}
-      title={label}
+      title={hint}
       aria-pressed={pressed}
       onClick={click}
     >
@@ -195,6 +198,15 @@ export function Choice({ label, name, options, value, onChange }: ChoiceProps): 
         ))}
       </select>
     </div>
+  );
+}
+
+export function Check({ label, name }: { label: string; name: string }): JSX.Element {
+  return (
+    <label class="check">
+      <input type="checkbox" name={name} />
+      {label}
+    </label>
   );
 }
 
