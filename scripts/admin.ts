@@ -19,6 +19,7 @@ import { LIMITS } from '../shared/limits.ts';
 import { MINUTE_MS } from '../shared/units.ts';
 import { compile } from '../shared/validate.ts';
 import { inviteHost } from './host-invitation.ts';
+import { commands } from './local-paths.ts';
 import { rebuildDisks } from './rebuild-disks.ts';
 import { resealAll, sealedByKey } from './secrets.ts';
 import { parseJson } from '../shared/json.ts';
@@ -199,7 +200,7 @@ async function report(work: (cluster: Cluster) => Promise<object>): Promise<void
   }
 }
 
-const PROGRAM = 'scripts/admin';
+const PROGRAM = commands.admin;
 
 /** A command as the help lists it, such as `key delete <account> <key-id>`. */
 function commandTerm(command: Command): string {
@@ -220,8 +221,8 @@ const program: Command = new Command(PROGRAM)
   .exitOverride();
 
 /** The commands that do something, so that one page of help shows them all. */
-function commandsOf({ commands }: { readonly commands: readonly Command[] }): Command[] {
-  return commands.flatMap((each) => (each.commands.length === 0 ? [each] : commandsOf(each)));
+function commandsOf({ commands: all }: { readonly commands: readonly Command[] }): Command[] {
+  return all.flatMap((each) => (each.commands.length === 0 ? [each] : commandsOf(each)));
 }
 
 function addAccountCommands(group: Command): void {

@@ -13,6 +13,7 @@ import { ControlSettings } from '../shared/settings/control-settings.ts';
 import { readSettings } from '../shared/settings/read-settings.ts';
 import { MINUTE_MS } from '../shared/units.ts';
 import { HOST_SHARED, JOINED, pickPresent } from './install-roles.ts';
+import { commands } from './local-paths.ts';
 
 const { PUBLIC_BASE_URL, AUDIT_LOG } = ControlSettings.properties;
 const Settings = Type.Object({ ...ClusterSettings.properties, PUBLIC_BASE_URL, AUDIT_LOG });
@@ -61,7 +62,7 @@ export async function inviteHost(
     id: shown(id),
     token,
     expiresAt: new Date(Date.parse(createdAt) + ttlMs).toISOString(),
-    command: `scripts/berth-agent join ${url} ${token} --address <address of the new host>`,
+    command: `${commands.agent} join ${url} ${token} --address <address of the new host>`,
     ...(isLocal
       ? { warning: 'PUBLIC_BASE_URL or REDIS_URL is a loopback address: no other host reaches it' }
       : {}),

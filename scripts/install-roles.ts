@@ -2,6 +2,7 @@
  * Writes the files of scripts/install and scripts/berth-agent for a role, below a root directory.
  */
 import { randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import {
@@ -13,7 +14,7 @@ import {
   writePrivateFile,
 } from './env-file.ts';
 import { paths } from './local-paths.ts';
-import { SYSUSERS, unitOf } from './systemd-units.ts';
+import { LOGROTATE, MACHINES_CGROUP, SYSUSERS, unitsOf } from './systemd-units.ts';
 
 export const ROLES = ['redis', 'control', 'agent'] as const;
 export type Role = (typeof ROLES)[number];
@@ -130,7 +131,10 @@ async function installAgent(options: InstallOptions): Promise<string> {
     );
   }
   const built = await readEnvFile(paths.config);
+  // A host that was installed without has its machines in the default group still.
+  const isNew = kept['AGENT_DATA_DIR'] === undefined;
   await writeEnvFile(file, {
+    ...(isNew ? { AGENT_CGROUP: MACHINES_CGROUP } : {}),
     ...{ AGENT_HOST: address, AGENT_PORT: '8710', AGENT_ADMIN_PORT: '8711', INGRESS_PORT: '8712' },
     AGENT_PUBLIC_URL: `http://${address}:8710`,
     ...{ AGENT_DATA_DIR: '/var/lib/berth/agent', STORAGE_DIR: '/var/lib/berth/storage' },
@@ -145,15 +149,43 @@ async function installAgent(options: InstallOptions): Promise<string> {
 
 const INSTALL = { redis: installRedis, control: installControl, agent: installAgent };
 
-/** Writes configuration, users and unit of a role. @returns what it wrote */
+async function write(root: string, path: string, text: string): Promise<string> {
+  const target = join(root, path);
+  await mkdir(dirname(target), { recursive: true });
+  await writeFile(target, text, { mode: 0o644 });
+  return target;
+}
+
+/**
+ * Writes what systemd and logrotate have of a role, as its configuration asks for.
+ * @returns what it wrote
+ */
+async function writeUnits(role: Role, root: string): Promise<string[]> {
+  const agent = await readEnvFile(etc(root, 'agent.env'));
+  const directories = ['AGENT_DATA_DIR', 'STORAGE_DIR', 'SANDBOX_DIR'];
+  const mounts = Object.values(pickPresent(agent, directories));
+  const written: string[] = [];
+  for (const [name, text] of unitsOf(role, paths.root, mounts)) {
+    written.push(await write(root, join('etc/systemd/system', name), text));
+  }
+  if (role === 'control') written.push(await write(root, 'etc/logrotate.d/berth', LOGROTATE));
+  return [...written, await write(root, 'etc/sysusers.d/berth.conf', SYSUSERS)];
+}
+
+/** Writes the units of the roles that this host has anew. @returns what it wrote */
+export async function renewUnits(root: string): Promise<string[]> {
+  const unit = (role: Role): string => join(root, `etc/systemd/system/berth-${role}.service`);
+  const written = [];
+  for (const role of ROLES) {
+    if (existsSync(unit(role))) written.push(...(await writeUnits(role, root)));
+  }
+  return [...new Set(written)];
+}
+
+/** Writes configuration, users and units of a role. @returns what it wrote */
 export async function installRole(role: Role, options: InstallOptions): Promise<string[]> {
   const { root } = options;
   await mkdir(join(root, 'etc/berth'), { recursive: true, mode: 0o711 });
   const file = await INSTALL[role](options);
-  const unit = join(root, 'etc/systemd/system', `berth-${role}.service`);
-  const users = join(root, 'etc/sysusers.d/berth.conf');
-  for (const path of [unit, users]) await mkdir(dirname(path), { recursive: true });
-  await writeFile(unit, unitOf(role, paths.root), { mode: 0o644 });
-  await writeFile(users, SYSUSERS, { mode: 0o644 });
-  return [file, unit, users];
+  return [file, ...(await writeUnits(role, root))];
 }

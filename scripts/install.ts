@@ -1,17 +1,20 @@
-/** Writes configuration, users and systemd units of one role, below a root directory. */
+/** Writes configuration, users and systemd units of roles, below a root directory. */
 import { parseArgs } from 'node:util';
 import { readEnvFile } from './env-file.ts';
-import { installRole, ROLES } from './install-roles.ts';
+import { installRole, renewUnits, ROLES } from './install-roles.ts';
+import { commands } from './local-paths.ts';
 
-const USAGE = `usage: scripts/install redis|control|agent [--root <directory>] [--cluster <file>]
+const USAGE = `usage: ${commands.install} redis|control|agent [--root <directory>] [--cluster <file>]
                        [--address <address>] [--redis-url <url>]
+       ${commands.install} units [--root <directory>]
 Writes what the role needs on this host: /etc/berth/<role>.env (or redis.conf), the users of
-services, and berth-<role>.service. Files that are there keep their values.
+services, and berth-<role>.service. Files that are there keep their values. With 'units' it writes
+the units alone, of the roles that this host has: after an upgrade, or when directories have changed.
 --root      writes below this directory instead of /
 --cluster   /etc/berth/cluster.env of the first control node: the cluster to belong to
 --address   address of this host that the other hosts reach; 127.0.0.1 by default
 --redis-url Redis of the cluster, when its role was not installed on this host
-A host that is to be an agent alone needs no file: see scripts/berth-agent join --help`;
+A host that is to be an agent alone needs no file: see ${commands.agent} join --help`;
 
 async function main(): Promise<void> {
   const text = { type: 'string' } as const;
@@ -25,13 +28,19 @@ async function main(): Promise<void> {
       help: { type: 'boolean' },
     },
   });
-  const role = ROLES.find((each) => each === positionals[0]);
+  const { root = '/', address = '127.0.0.1' } = values;
+  const [what] = positionals;
+  if (what === 'units' && positionals.length === 1) {
+    const written = await renewUnits(root);
+    console.log(`berth: wrote ${written.join(', ') || 'nothing: this host has no role'}`);
+    return;
+  }
+  const role = ROLES.find((each) => each === what);
   if (values.help === true || role === undefined || positionals.length !== 1) {
     console.log(USAGE);
     process.exitCode = values.help === true ? 0 : 2;
     return;
   }
-  const { root = '/', address = '127.0.0.1' } = values;
   const cluster = values.cluster === undefined ? {} : await readEnvFile(values.cluster);
   const redisUrl = values['redis-url'];
   const written = await installRole(role, { root, address, cluster, redisUrl });

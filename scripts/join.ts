@@ -15,14 +15,14 @@ import { MiB } from '../shared/units.ts';
 import { compile } from '../shared/validate.ts';
 import { readFileIfExists, writePrivateFile } from './env-file.ts';
 import { HOST_SHARED, installRole, JOINED } from './install-roles.ts';
-import { paths } from './local-paths.ts';
+import { commands, paths } from './local-paths.ts';
 
-const USAGE = `usage: scripts/berth-agent join <url> <token> --address <address> [--ca <file>]
+const USAGE = `usage: ${commands.agent} join <url> <token> --address <address> [--ca <file>]
                                [--cert <file> --key <file>] [--root <directory>]
 Fetches the settings of a cluster from a control node, writes /etc/berth/agent.env, and starts
 berth-agent.service. May be repeated on the same host while the token lives.
 <url>      of a control node, as callers use it
-<token>    from 'scripts/admin host invite' on a control node
+<token>    from '${commands.admin} host invite' on a control node
 --address  address of this host that the other hosts reach
 --ca       certificates (PEM) of who signed the one of <url>, unless the system knows them
 --cert, --key  this host's certificate and key (PEM), where the cluster has TLS between its nodes

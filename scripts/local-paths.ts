@@ -14,3 +14,12 @@ export const paths = {
   logs: join(root, '.local/log'),
   stackState: join(root, '.local/run/stack'),
 } as const;
+
+const isPackage = root === '/usr/lib/berth';
+
+/** How the operator's commands are called here: the package has them in the path. */
+export const commands = {
+  install: isPackage ? 'berth-install' : 'scripts/install',
+  admin: isPackage ? 'berth-admin' : 'scripts/admin',
+  agent: isPackage ? 'berth-agent' : 'scripts/berth-agent',
+} as const;

@@ -1,9 +1,22 @@
-/** The systemd units that `scripts/install` writes. Only the agent runs as root. */
+/** Files that `scripts/install` writes for systemd and logrotate. Only the agent runs as root. */
 import { join } from 'node:path';
 
 /** For systemd-sysusers. */
 export const SYSUSERS = `u berth-redis - "Berth directory" /var/lib/berth-redis
 u berth-control - "Berth control node" -
+`;
+
+/** AUDIT_LOG may be renamed at any time, without a signal; control makes the new file. */
+export const LOGROTATE = `/var/log/berth-control/*.log {
+  su berth-control berth-control
+  monthly
+  rotate 24
+  missingok
+  notifempty
+  nocreate
+  compress
+  delaycompress
+}
 `;
 
 /**
@@ -32,14 +45,20 @@ SystemCallArchitectures=native
 SystemCallFilter=@system-service
 UMask=0077`;
 
-const unit = (description: string, after: string, service: string): string => `[Unit]
+const quoted = (path: string): string => `"${path.replaceAll('%', '%%')}"`;
+
+/** @param ordering what the unit comes after, and what it needs */
+const unit = (description: string, ordering: string, service: string): string => `[Unit]
 Description=${description}
-Wants=network-online.target
-After=network-online.target ${after}
+${ordering}
 
 [Service]
 ${service}
-Restart=always
+`;
+
+/** The unit of a service that is enabled, and comes after the network and other roles of the same host. */
+const roleUnit = (description: string, ordering: string, service: string): string =>
+  `${unit(description, `Wants=network-online.target\nAfter=network-online.target ${ordering}`, service)}Restart=always
 RestartSec=1
 
 [Install]
@@ -47,7 +66,7 @@ WantedBy=multi-user.target
 `;
 
 const redisUnit = (): string =>
-  unit(
+  roleUnit(
     'Berth directory (Redis)',
     '',
     `User=berth-redis
@@ -61,7 +80,7 @@ ${SANDBOX}`,
   );
 
 const controlUnit = (checkout: string): string =>
-  unit(
+  roleUnit(
     'Berth control node',
     'berth-redis.service',
     `User=berth-control
@@ -76,13 +95,42 @@ LimitNOFILE=16384
 ${SANDBOX}`,
   );
 
+const MACHINES = 'berth-machines.service';
+
 /**
- * While the host goes down, machines would be killed with it: SIGPWR has the agent pause them. At any
- * other stop they run on. systemd replaces `$$` with `$`.
+ * The agent's groups are delegated to a unit that outlives it, since systemd is the only writer of all
+ * others (its CGROUP_DELEGATION.md). It is AGENT_CGROUP of a host that has systemd.
  */
-const PAUSE_ON_SHUTDOWN =
-  'case $$(systemctl is-system-running) in stopping) ' +
-  'kill -s PWR $$MAINPID && exec tail --pid=$$MAINPID -f /dev/null;; esac';
+export const MACHINES_CGROUP = `/berth.slice/${MACHINES}`;
+
+/**
+ * Holds the control groups of all that the agent starts: machines, commands, helpers. A group that
+ * has controllers for its children has no process of its own, so the process that keeps the unit
+ * alive is in a child group. Where the storage is a mount of its own, nothing begins before it is
+ * there, and all has ended before it goes. systemd replaces `$$` with `$`.
+ */
+const machinesUnit = (directories: readonly string[]): string =>
+  unit(
+    'Control groups of Berth: machines, commands and helpers of the agent',
+    `RequiresMountsFor=${directories.map(quoted).join(' ')}`,
+    `Type=notify
+NotifyAccess=all
+Slice=berth.slice
+Delegate=yes
+ExecStart=/bin/sh -c 'cd /sys/fs/cgroup${MACHINES_CGROUP} 2>/dev/null && mkdir -p keeper && echo $$$$ >keeper/cgroup.procs; systemd-notify --ready && exec sleep infinity'
+TasksMax=infinity
+OOMPolicy=continue
+OOMScoreAdjust=-1000
+TimeoutStopSec=10`,
+  );
+
+/**
+ * Where machines are to end as well, since the host goes down or their unit is to stop, SIGPWR has
+ * the agent pause them. At any other stop they run on.
+ */
+const PAUSE_IF_MACHINES_STOP =
+  `[ -z "$$(systemctl show --property=Job --value ${MACHINES})" ] || ` +
+  '{ kill -s PWR $$MAINPID && exec tail --pid=$$MAINPID -f /dev/null; }';
 
 /**
  * The agent mounts, makes control groups and namespaces, and starts machines, which outlive it and
@@ -91,15 +139,15 @@ const PAUSE_ON_SHUTDOWN =
  * inherit the filter.
  */
 const agentUnit = (checkout: string): string =>
-  unit(
+  roleUnit(
     'Berth agent',
-    'berth-redis.service berth-control.service',
+    `berth-redis.service berth-control.service ${MACHINES}\nRequires=${MACHINES}`,
     `StateDirectory=berth
 StateDirectoryMode=0711
 CacheDirectory=berth-agent
 Environment=UV_THREADPOOL_SIZE=32 NODE_COMPILE_CACHE=/var/cache/berth-agent
 ExecStart=${join(checkout, 'node_modules/.bin/node')} --max-semi-space-size=8 ${join(checkout, 'agent/main.ts')} --config /etc/berth/agent.env
-ExecStop=-/bin/sh -c '${PAUSE_ON_SHUTDOWN}'
+ExecStop=-/bin/sh -c '${PAUSE_IF_MACHINES_STOP}'
 KillMode=process
 TimeoutStopSec=150
 LimitNOFILE=65536
@@ -107,6 +155,20 @@ TasksMax=infinity
 OOMScoreAdjust=-900`,
   );
 
-/** @param checkout where the sources are */
-export const unitOf = (role: 'redis' | 'control' | 'agent', checkout: string): string =>
-  ({ redis: redisUnit(), control: controlUnit(checkout), agent: agentUnit(checkout) })[role];
+/**
+ * @param checkout where the sources are
+ * @param directories of the agent, which may be mounts of their own
+ * @returns the units of the role, by their names; the first is the one to enable
+ */
+export function unitsOf(
+  role: 'redis' | 'control' | 'agent',
+  checkout: string,
+  directories: readonly string[],
+): ReadonlyMap<string, string> {
+  if (role === 'redis') return new Map([['berth-redis.service', redisUnit()]]);
+  if (role === 'control') return new Map([['berth-control.service', controlUnit(checkout)]]);
+  return new Map([
+    ['berth-agent.service', agentUnit(checkout)],
+    [MACHINES, machinesUnit(directories)],
+  ]);
+}

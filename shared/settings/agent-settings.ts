@@ -106,9 +106,10 @@ const placeSettings = {
   }),
   AGENT_CGROUP: text({
     default: '/berth',
-    pattern: '^/[A-Za-z0-9_-]+$',
-    form: 'name',
-    description: 'parent control group',
+    pattern: '^(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*){1,8}$',
+    form: 'path below `/sys/fs/cgroup`',
+    description:
+      'parent control group. `scripts/install` sets one that systemd delegates: `/berth.slice/berth-machines.service`',
   }),
 };
 

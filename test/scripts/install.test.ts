@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { mkdir, readFile, stat } from 'node:fs/promises';
+import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { type Env, readEnvFile, writeEnvFile } from '../../scripts/env-file.ts';
@@ -25,6 +25,16 @@ const install = (...args: string[]): Promise<Outcome> =>
   run(process.execPath, [join(checkout, 'scripts/install.ts'), ...args]);
 const settingsOf = (root: string, role: string): Promise<Env> =>
   readEnvFile(join(root, `etc/berth/${role}.env`));
+/** A file that names a cluster, as `--cluster` takes it. */
+async function clusterIn(root: string): Promise<string> {
+  const file = join(root, 'cluster.env');
+  const secret = 'a'.repeat(40);
+  await writeEnvFile(file, {
+    ...{ CLUSTER_ID: 'cl-test', CLUSTER_SECRET: secret, REGION: 'self-hosted' },
+    ENCRYPTION_KEY: Buffer.alloc(32, 1).toString('base64'),
+  });
+  return file;
+}
 const unitIn = (root: string, role: string): string =>
   join(root, `etc/systemd/system/berth-${role}.service`);
 
@@ -109,13 +119,52 @@ test('only the agent is root, and what it started outlives it', async (t) => {
   const confined =
     /^(?:Protect|Private|Restrict|SystemCall|Lock|NoNew|ReadOnly|Inaccessible)\w*=/mu;
   t.notRegex(agent, confined, 'the next agent sees the mounts of this one');
+  const machines = await readFile(unitIn(root, 'machines'), 'utf8');
+  t.regex(machines, /^Delegate=yes$/mu);
+  const { AGENT_CGROUP = '' } = await settingsOf(root, 'agent');
+  t.true(machines.includes(`cd /sys/fs/cgroup${AGENT_CGROUP} `), AGENT_CGROUP);
+  t.regex(agent, /^Requires=berth-machines\.service$/mu);
   if (!existsSync('/usr/bin/systemd-analyze')) {
     t.log('systemd is not installed: its own check of the units is left out');
     return;
   }
-  const units = roles.map((role) => unitIn(root, role));
+  const units = [...roles, 'machines'].map((role) => unitIn(root, role));
   const { code, output } = await run('systemd-analyze', ['verify', '--man=no', ...units]);
   t.is(code, 0, output);
+});
+
+test('units are written anew for the roles of the host alone, and wait for its directories', async (t) => {
+  await using directory = await temporaryDirectory();
+  const { path: root } = directory;
+  const nothing = await install('units', '--root', root);
+  t.deepEqual(nothing, { code: 0, output: 'berth: wrote nothing: this host has no role\n' });
+  for (const role of ['redis', 'agent']) {
+    t.is((await install(role, '--root', root, '--cluster', await clusterIn(root))).code, 0);
+  }
+  const env = join(root, 'etc/berth/agent.env');
+  const settings = { ...(await settingsOf(root, 'agent')), STORAGE_DIR: '/srv/100% of them' };
+  await writeEnvFile(env, settings);
+  const before = await readFile(env, 'utf8');
+  await writeFile(unitIn(root, 'agent'), 'of a former version');
+  const { code, output } = await install('units', '--root', root);
+  t.is(code, 0, output);
+  t.is(await readFile(env, 'utf8'), before, 'the configuration is left alone');
+  t.regex(await readFile(unitIn(root, 'agent'), 'utf8'), /^ExecStart=/mu);
+  const mounts = /^RequiresMountsFor="\/var\/lib\/berth\/agent" "\/srv\/100%% of them"$/mu;
+  t.regex(await readFile(unitIn(root, 'machines'), 'utf8'), mounts);
+  t.false(existsSync(unitIn(root, 'control')));
+});
+
+test('a host that has its machines in another control group keeps it', async (t) => {
+  await using directory = await temporaryDirectory();
+  const { path: root } = directory;
+  const cluster = ['--cluster', await clusterIn(root), '--redis-url', 'redis://:p@10.0.0.1'];
+  t.is((await install('agent', '--root', root, ...cluster)).code, 0);
+  const { AGENT_CGROUP: _, ...former } = await settingsOf(root, 'agent');
+  await rm(join(root, 'etc/berth/agent.env'));
+  await writeEnvFile(join(root, 'etc/berth/agent.env'), former);
+  t.is((await install('agent', '--root', root, ...cluster)).code, 0);
+  t.is((await settingsOf(root, 'agent'))['AGENT_CGROUP'], undefined);
 });
 
 test('a role without its cluster or a directory is refused with what to do', async (t) => {
