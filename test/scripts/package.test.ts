@@ -1,7 +1,7 @@
 /* `scripts/package`: the Debian package, installed below a directory of the test. */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
@@ -13,6 +13,9 @@ const sorted = (lines: string): string => lines.split('\n').sort().join('\n');
 
 const run = async (program: string, ...args: string[]): Promise<string> =>
   (await promisify(execFile)(program, args, { maxBuffer: 2 ** 26 })).stdout;
+
+const guest = (checkout: string): Promise<Buffer> =>
+  readFile(join(checkout, 'agent/guest/build/guest'));
 
 test('the package has all that the roles need and no secret, and dpkg installs and removes it', async (t) => {
   t.timeout(300_000);
@@ -50,6 +53,7 @@ test('the package has all that the roles need and no secret, and dpkg installs a
   const tools = async (checkout: string): Promise<string> =>
     run('find', join(checkout, 'agent/native/build'), '!', '-type', 'd', '-printf', '%P %s\\n');
   t.is(sorted(await tools(lib)), sorted(await tools(paths.root)));
+  t.deepEqual(await guest(lib), await guest(paths.root), 'which sandboxes that are containers run');
 
   // No test, no tool of developers, no secret of this checkout, nothing that others may write.
   const files = await run('find', lib, '-printf', '%m %y %P\\n');
@@ -76,7 +80,26 @@ test('the package has all that the roles need and no secret, and dpkg installs a
   t.regex(await run(node, join(lib, 'clients/cli/bin/berth.js'), '--version'), /^\d+\.\d+\.\d+$/mu);
   t.regex(await run(join(lib, 'scripts/admin'), '--help'), /secrets reseal/u);
 
+  // An agent noted in the image where its data is.
+  const data = join(path, 'data');
+  await mkdir(data);
+  await mkdir(join(image, '../hosts'));
+  await writeFile(join(image, '../hosts/0'), data);
+  await mkdir(join(root, 'etc/berth'), { recursive: true });
+  const disks = join(root, 'var/lib/berth/storage');
+  await mkdir(disks, { recursive: true });
   await dpkg('--remove', 'berth');
   t.false(existsSync(join(root, 'usr')));
+  t.true(existsSync(join(root, 'etc/berth')), 'the configuration stays until it is purged');
+  await dpkg('--purge', 'berth');
+  t.false(existsSync(join(root, 'etc/berth')));
+  t.true(existsSync(disks), 'disks are nothing that a package removes');
   t.true((await stat(image)).isDirectory(), 'disks of sandboxes stand on it');
+
+  // Nothing stands on it any more; unpacked once, it is left alone by a second installation.
+  await dpkg('--install', built);
+  t.is(await readFile(join(image, '../hosts/0'), 'utf8'), data, 'not unpacked again');
+  await rm(data, { recursive: true });
+  await dpkg('--purge', 'berth');
+  t.false(existsSync(join(root, 'var/cache/berth')));
 });
