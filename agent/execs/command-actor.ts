@@ -18,6 +18,7 @@ import type { Checkout } from '../disks/checkout-target.ts';
 import type { DiskActor } from '../disks/disk-actor.ts';
 import type { DiskClaim } from '../disks/disk-claims.ts';
 import type { FairTurns, Turn } from '../queues/fair-turns.ts';
+import { failpoint } from '../system/failpoint.ts';
 
 export interface CommandSpec {
   readonly id: string;
@@ -55,6 +56,8 @@ export class CommandActor {
   #container: Container | undefined;
   #ending: AppError | undefined;
   readonly #ended = new AbortController();
+  /** Settles when the command's row is durable, or the command is ended because it is not. */
+  #durable: Promise<void> = Promise.resolve();
   /** Settles when nothing of the command is left on the host. Set once {@link run} has ended. */
   cleared: Promise<void> = Promise.resolve();
 
@@ -101,10 +104,12 @@ export class CommandActor {
       await inSpan({ name: 'journal.begin' }, () =>
         this.#deps.journal.beginExec({ id, accountId, diskIds, requestId, begunAt }),
       );
+      this.#durable = this.#endUnlessDurable();
       return await onBehalfOf(accountId, this.#ended.signal, async () =>
         this.#runInContainer(await inSpan({ name: 'disk.claim' }, () => this.#claimDisks())),
       );
     } catch (error) {
+      await this.#durable;
       this.#throwIfEnded();
       throw error;
     } finally {
@@ -121,6 +126,20 @@ export class CommandActor {
     this.#ending = cause;
     this.#ended.abort(cause);
     runInBackground('container.kill', () => this.#container?.kill());
+  }
+
+  /**
+   * The command runs while its row becomes durable, and nobody is told of its end before
+   * (docs/decisions/0096). Never throws: a sync that fails ends the command.
+   */
+  async #endUnlessDurable(): Promise<void> {
+    const { journal } = this.#deps;
+    try {
+      await inSpan({ name: 'journal.sync' }, () => failpoint('sync exec', () => journal.durable()));
+    } catch (cause) {
+      const message = 'the host could not keep that the command had begun, and ended it';
+      this.end(new AppError('outcome_unknown', message, { cause }));
+    }
   }
 
   /** Claims every disk or none: when one claim fails, {@link run} releases the others. */
@@ -171,6 +190,7 @@ export class CommandActor {
     });
     if (!container.leavesOpen) for (const claim of this.#claims.values()) claim.closed();
     await this.#settleDisks(exit);
+    await this.#durable;
     // When the command was ended just as it finished, the caller gets the cause and not a result.
     if (this.#ending !== undefined) await closeTails(exit.stdout, exit.stderr);
     this.#throwIfEnded();

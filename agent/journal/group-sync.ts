@@ -1,3 +1,5 @@
+import { toError } from '../../shared/errors.ts';
+
 /**
  * Makes one file durable for all who write to it. Those who ask while it is being synced share the
  * next time.
@@ -6,6 +8,7 @@ export class GroupSync {
   readonly #sync: () => Promise<void>;
   #present: Promise<void> = Promise.resolve();
   #next: Promise<void> | undefined;
+  #failure: Error | undefined;
 
   /** @param sync makes durable what was written before its call */
   constructor(sync: () => Promise<void>) {
@@ -21,10 +24,20 @@ export class GroupSync {
     return (this.#next ??= this.#after(this.#present));
   }
 
+  /** @throws the same once a sync has failed: the caller need not write what can never be durable */
+  refuseIfFailed(): void {
+    if (this.#failure !== undefined) throw this.#failure;
+  }
+
   async #after(present: Promise<void>): Promise<void> {
     await present;
     this.#present = this.#next ?? present;
     this.#next = undefined;
-    await this.#sync();
+    try {
+      await this.#sync();
+    } catch (error) {
+      this.#failure = toError(error);
+      throw error;
+    }
   }
 }

@@ -3,7 +3,18 @@ import { AppError, errnoOf } from '../../shared/errors.ts';
 import { DiskHoldJournal } from './disk-hold-journal.ts';
 import { SandboxJournal } from './sandbox-journal.ts';
 import { SnapshotJournal } from './snapshot-journal.ts';
-import { all, close, type Database, exec, open, openToRead, run, shareSyncs } from './sqlite.ts';
+import {
+  all,
+  close,
+  commit,
+  type Database,
+  durable,
+  exec,
+  open,
+  openToRead,
+  run,
+  shareSyncs,
+} from './sqlite.ts';
 
 /** An exec that has begun on this host and whose traces are not yet removed. */
 export interface ExecIntent {
@@ -42,7 +53,8 @@ async function migrate(database: Database): Promise<void> {
 
 /**
  * The host's journal: the truth about what this agent has changed on the host. Every write is
- * durable when its promise resolves (WAL, one fsync for all that are committed meanwhile).
+ * durable when its promise resolves (WAL, one fsync for all that are committed meanwhile), but for
+ * the beginnings of commands.
  */
 export class Journal {
   readonly #database: Database;
@@ -91,12 +103,14 @@ export class Journal {
   }
 
   /**
+   * Writes a command that is about to begin. The row outlives this agent, and the host's next crash
+   * once {@link durable} says so: the crash would end the command, too.
    * @throws AppError `outcome_unknown` when this exec was begun before: a command never runs twice
    */
   async beginExec(intent: ExecIntent): Promise<void> {
     const { id, accountId, diskIds, requestId, begunAt } = intent;
     try {
-      await run(
+      await commit(
         this.#database,
         'INSERT INTO execs (id, account_id, disk_ids, request_id, begun_at) VALUES (?, ?, ?, ?, ?)',
         [id, accountId, diskIds.join(' '), requestId, begunAt],
@@ -105,6 +119,11 @@ export class Journal {
       if (errnoOf(error) !== 'SQLITE_CONSTRAINT') throw error;
       throw new AppError('outcome_unknown', 'the command was begun before', { cause: error });
     }
+  }
+
+  /** Resolves when everything that was written before is durable. @throws Error of the sync */
+  durable(): Promise<void> {
+    return durable(this.#database);
   }
 
   async endExec(id: string): Promise<void> {

@@ -40,15 +40,18 @@ export async function shareSyncs(database: Database, path: string): Promise<void
 /**
  * Runs one statement. Its effect outlives this process, and the host's next crash once
  * {@link durable} says so.
+ * @throws Error of SQLite; once a sync has failed that sync's error, and nothing is written
  */
-export const commit = (
-  { sqlite }: Database,
+export async function commit(
+  { sqlite, shared }: Database,
   sql: string,
   values: readonly Value[] = [],
-): Promise<void> =>
-  new Promise((resolve, reject) => {
+): Promise<void> {
+  shared?.sync.refuseIfFailed();
+  await new Promise<void>((resolve, reject) => {
     sqlite.run(sql, values, (error: Error | null) => (error === null ? resolve() : reject(error)));
   });
+}
 
 /** Resolves when everything that was committed before is durable. */
 export const durable = async ({ shared }: Database): Promise<void> => shared?.sync.durable();

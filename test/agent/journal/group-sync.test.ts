@@ -15,7 +15,7 @@ function heldFile() {
       () => settled.push(name),
       (error: unknown) => settled.push(`${name}: ${String(error)}`),
     );
-  return { syncs, settled, ask };
+  return { syncs, settled, ask, refuseIfFailed: () => sync.refuseIfFailed() };
 }
 
 const turn = (): Promise<void> =>
@@ -55,7 +55,8 @@ test('who asks later is not served by a sync of before', async (t) => {
 });
 
 test('after a sync that failed nothing counts as durable', async (t) => {
-  const { syncs, settled, ask } = heldFile();
+  const { syncs, settled, ask, refuseIfFailed } = heldFile();
+  refuseIfFailed();
   const first = ask('first');
   await turn();
   const second = ask('second');
@@ -63,6 +64,7 @@ test('after a sync that failed nothing counts as durable', async (t) => {
   await Promise.all([first, second, ask('third')]);
   await ask('fourth');
   t.is(syncs.length, 1);
+  t.throws(refuseIfFailed, { message: 'no storage' });
   t.deepEqual(
     settled.toSorted(),
     ['first', 'fourth', 'second', 'third'].map((name) => `${name}: Error: no storage`),

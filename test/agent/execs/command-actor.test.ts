@@ -1,0 +1,133 @@
+/* Commands in real containers, with a real journal whose syncs the test holds up or fails. */
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import anyTest, { type ExecutionContext } from 'ava';
+import { ContainerPool } from '../../../agent/containers/container-pool.ts';
+import { closeTails } from '../../../agent/containers/container.ts';
+import { CommandActor } from '../../../agent/execs/command-actor.ts';
+import { Journal } from '../../../agent/journal/journal.ts';
+import { FairTurns } from '../../../agent/queues/fair-turns.ts';
+import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
+import { newAccountId, newJobId, newRequestId } from '../../../shared/ids.ts';
+import { createLogger } from '../../../shared/log.ts';
+import { openContainers } from '../../helpers/containers.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+// The failpoints are the whole process's.
+const { serial: test } = anyTest;
+
+const LONGEST_MS = 60_000;
+
+/** What commands of a host need, without an agent. */
+async function openCommands() {
+  const containers = await openContainers();
+  const journal = await Journal.open(join(containers.directory, 'journal.sqlite'));
+  const log = createLogger('test', {});
+  const pool = new ContainerPool(containers.host, { readyMax: 1, startingMax: 1 }, log);
+  const turns = new FairTurns({ count: 2, perAccountMax: 2, refusal: '' });
+  return {
+    journal,
+    pool,
+    containers: () => readdir(containers.host.containersDir),
+    /** A command, and what it has put out so far. */
+    command(line: string, id = newJobId()) {
+      const pieces: Buffer[] = [];
+      const spec = {
+        ...{ id, accountId: newAccountId(), requestId: newRequestId(), mounts: [] },
+        command: () => line,
+        deadlineAt: Date.now() + LONGEST_MS,
+        output: {
+          write: (piece: Buffer) => {
+            pieces.push(Buffer.from(piece));
+            return undefined;
+          },
+        },
+      };
+      const actor = new CommandActor({ journal, pool, turns, log }, spec, new Map());
+      return { id, actor, output: () => Buffer.concat(pieces).toString() };
+    },
+    async [Symbol.asyncDispose]() {
+      await pool.close();
+      await journal.close();
+      await containers[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** Awaits `by` before each sync of a command's row. */
+function beforeSyncs(t: ExecutionContext, by: () => Promise<void>): void {
+  interceptFailpoints(async (point) => {
+    if (point === 'before sync exec') await by();
+  });
+  t.teardown(() => interceptFailpoints(undefined));
+}
+
+test('a command runs while its row becomes durable, and its end is told after that', async (t) => {
+  await using commands = await openCommands();
+  const held = Promise.withResolvers<void>();
+  beforeSyncs(t, () => held.promise);
+  commands.pool.fill();
+  const container = await waitFor('a container', async () => (await commands.containers())[0]);
+  const { id, actor, output } = commands.command('echo ended');
+  let isTold = false;
+  const told = actor
+    .run(() => undefined)
+    .finally(() => {
+      isTold = true;
+    });
+  await waitFor('the end of its output', () => Promise.resolve(output() === 'ended\n'));
+  t.is((await commands.journal.execs())[0]?.id, id, 'the row is there before the command');
+  await waitFor('its container to be gone', async () => {
+    return !(await commands.containers()).includes(container);
+  });
+  t.false(isTold);
+  held.resolve();
+  const exit = await told;
+  t.is(exit.exitCode, 0);
+  await closeTails(exit.stdout, exit.stderr);
+  await actor.cleared;
+  t.deepEqual(await commands.journal.execs(), []);
+});
+
+test('a command whose row cannot become durable is ended, and its outcome is not known', async (t) => {
+  await using commands = await openCommands();
+  const held = Promise.withResolvers<void>();
+  beforeSyncs(t, () => held.promise);
+  const { actor, output } = commands.command('echo begun; exec sleep 1000');
+  const told = actor.run(() => undefined);
+  await waitFor('its output', () => Promise.resolve(output() === 'begun\n'));
+  held.reject(new Error('no storage'));
+  await t.throwsAsync(told, { code: 'outcome_unknown', message: /ended it/u });
+  await actor.cleared;
+});
+
+test('a command that ended before its sync failed has no known outcome either', async (t) => {
+  await using commands = await openCommands();
+  const held = Promise.withResolvers<void>();
+  beforeSyncs(t, () => held.promise);
+  const { actor, output } = commands.command('echo ended');
+  const told = actor.run(() => undefined);
+  await waitFor('its output', () => Promise.resolve(output() === 'ended\n'));
+  held.reject(new Error('no storage'));
+  await t.throwsAsync(told, { code: 'outcome_unknown' });
+  await actor.cleared;
+});
+
+test('a command that was begun is not begun again, whether or not its row is durable yet', async (t) => {
+  await using commands = await openCommands();
+  const held = Promise.withResolvers<void>();
+  beforeSyncs(t, () => held.promise);
+  const first = commands.command('echo first');
+  const told = first.actor.run(() => undefined);
+  await waitFor('its output', () => Promise.resolve(first.output() === 'first\n'));
+  const again = commands.command('echo again', first.id);
+  await t.throwsAsync(
+    again.actor.run(() => undefined),
+    { code: 'outcome_unknown', message: /begun before/u },
+  );
+  t.is(again.output(), '');
+  held.resolve();
+  const exit = await told;
+  await closeTails(exit.stdout, exit.stderr);
+  await first.actor.cleared;
+});
