@@ -1,4 +1,5 @@
-import { type Job, Worker } from 'bullmq';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Job, Worker } from 'bullmq';
 import { Redis } from 'ioredis';
 import { queues } from '../../shared/directory/keys.ts';
 import { primaryOf } from '../../shared/directory/primary-watch.ts';
@@ -17,6 +18,7 @@ import { FairTurns } from '../queues/fair-turns.ts';
 import { handleJob, type JobAnswer, type JobHandlers } from './job-handlers.ts';
 import { JobTurns } from './job-turns.ts';
 import { LostJobs } from './lost-jobs.ts';
+import { PromptWorker } from './prompt-worker.ts';
 import type { Histogram } from '../../shared/metrics.ts';
 import { MiB } from '../../shared/units.ts';
 
@@ -24,6 +26,11 @@ import { MiB } from '../../shared/units.ts';
  * How many jobs beyond those that may run or wait are taken from the queue, to be refused at once.
  */
 const REFUSALS_AT_ONCE = 100;
+/**
+ * How much later than its answer a job leaves its queue. Redis syncs that, and the entry of the audit
+ * for which the caller waits would wait for the sync first.
+ */
+const LEAVES_AFTER_MS = 10;
 const MESSAGE_LENGTH_MAX = 4000;
 const LARGE_ANSWER_BYTES = MiB;
 const NEVER_ABORTED = new AbortController().signal;
@@ -100,8 +107,9 @@ export class JobWorker {
       // Looked at now, since the job comes from the primary that this connection has.
       const primary = primaryOf(this.#redis);
       await this.#process(job, primary).finally(() => lost.end(id));
+      await sleep(LEAVES_AFTER_MS);
     };
-    const worker: Worker = new Worker(queue, process, {
+    const worker: Worker = new PromptWorker(queue, process, {
       connection: this.#redis,
       prefix: queues.prefix(hostId),
       concurrency: concurrency + REFUSALS_AT_ONCE,
