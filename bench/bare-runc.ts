@@ -34,9 +34,12 @@ export async function prepareBareRunc(
   diskId: string,
   name: string,
 ): Promise<BareRunc> {
-  const disk = paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', diskId);
-  return prepareRunc(stack, { name, mountPath: join(disk, 'contents'), command: 'true' });
+  return prepareRunc(stack, { name, mountPath: contentsOf(stack, diskId), command: 'true' });
 }
+
+/** Where the stack's agent mounts what callers see of a disk. */
+export const contentsOf = ({ environment }: Stack, diskId: string): string =>
+  join(paths.mount(environment['AGENT_DATA_DIR'] ?? '', diskId), 'contents');
 
 /** The same with any command and any directory where a disk would be mounted. */
 export async function prepareRunc(

@@ -72,7 +72,7 @@ const phases: readonly Phase[] = [
     name: 'agent: opening the job',
     ms: (trace) => trace.begin('journal.begin') - trace.begin('exec.run'),
   },
-  whole('journal.begin', 'agent: journal'),
+  whole('journal.begin', 'agent: row of the journal'),
   whole('disk.claim', 'agent: claim'),
   whole('container.take', 'agent: container'),
   whole('container.mount', 'container: mount'),
@@ -83,8 +83,13 @@ const phases: readonly Phase[] = [
   },
   whole('container.unmount', 'container: unmount'),
   {
+    name: 'agent: the row’s sync, if later',
+    ms: (trace) => Math.max(0, trace.end('journal.sync') - trace.end('container.unmount')),
+  },
+  {
     name: 'agent: answering',
-    ms: (trace) => trace.end('exec.run') - trace.end('container.unmount'),
+    ms: (trace) =>
+      trace.end('exec.run') - Math.max(trace.end('journal.sync'), trace.end('container.unmount')),
   },
   {
     name: 'link: until control has it',
@@ -92,6 +97,9 @@ const phases: readonly Phase[] = [
   },
   { name: 'control: answer', ms: (trace) => trace.end(ROUTE) - trace.end(SEND) },
 ];
+
+/** Beside those. */
+const sync = whole('journal.sync', '(beside: the row’s sync)');
 
 /** The spans of control and of the agent come in batches of their own. */
 const isWhole = (spans: readonly ReceivedSpan[]): boolean =>
@@ -143,7 +151,7 @@ function print(traces: readonly Trace[]): void {
   process.stdout.write(
     `exec of \`true\`, one per ${PACE_MS} ms, traced: p50 ${median(totals).toFixed(1)} ms\n`,
   );
-  for (const { name, ms } of phases) {
+  for (const { name, ms } of [...phases, sync]) {
     const samples = traces.map((trace) => ms(trace));
     const [p50, p90] = [median(samples), quantile(samples, 0.9)];
     process.stdout.write(

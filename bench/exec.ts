@@ -2,11 +2,20 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import type { ApiClient } from '../test/helpers/api.ts';
 import { Stack } from '../test/helpers/stack.ts';
-import { type BareRunc, prepareBareRunc } from './bare-runc.ts';
-import { residentMiB } from './process-usage.ts';
+import { type BareRunc, contentsOf, prepareBareRunc } from './bare-runc.ts';
+import { machineBusyMs, processorMs, residentMiB } from './process-usage.ts';
+import { benchExecFloor } from './exec-floor.ts';
+import { benchExecGrowth } from './exec-growth.ts';
 import { benchExecPhases } from './exec-phases.ts';
 import { benchRead } from './read.ts';
-import { alternate, median, printComparison, printFigures, timed } from './statistics.ts';
+import {
+  alternate,
+  median,
+  printComparison,
+  printFigures,
+  printRows,
+  timed,
+} from './statistics.ts';
 import { GiB } from '../shared/units.ts';
 
 const ROUNDS = 120;
@@ -83,9 +92,15 @@ async function benchDrained(stack: Stack, exec: Exec, diskId: string): Promise<v
   const baseline = bares.map((bare) => () => bare.run());
   try {
     const rates = { ours: [] as number[], baseline: [] as number[] };
+    const work = { ours: [] as number[], own: [] as number[], baseline: [] as number[] };
     for (let round = 0; round < LOAD_ROUNDS; round += 1) {
+      const before = [await machineBusyMs(), await ownMs(stack)] as const;
       rates.ours.push(await throughput(ours, CALLS_PER_ROUND));
+      const after = [await machineBusyMs(), await ownMs(stack)] as const;
+      work.ours.push((after[0] - before[0]) / CALLS_PER_ROUND);
+      work.own.push((after[1] - before[1]) / CALLS_PER_ROUND);
       rates.baseline.push(await throughput(baseline, CALLS_PER_ROUND));
+      work.baseline.push(((await machineBusyMs()) - after[0]) / CALLS_PER_ROUND);
     }
     printComparison(
       `exec of \`true\`, ${CALLERS} callers, ${CALLS_PER_ROUND} calls a round, pool drained`,
@@ -93,9 +108,30 @@ async function benchDrained(stack: Stack, exec: Exec, diskId: string): Promise<v
       { ours: 'HTTP exec', baseline: `${CALLERS} × bare runc run` },
       { unit: 'calls/s', target: '≥ 1.3' },
     );
+    printWork(work);
   } finally {
     await Promise.all(bares.map((bare) => bare.dispose()));
   }
+}
+
+/** Processor time of the processes of Berth and of Redis, without what runs in containers. */
+async function ownMs({ control, agent, redis }: Stack): Promise<number> {
+  const each = await Promise.all([control, agent, redis].map(({ pid }) => processorMs(pid)));
+  return each.reduce((sum, ms) => sum + ms, 0);
+}
+
+/** Why the rates are as they are: both are bound by the processors. */
+function printWork(work: Readonly<Record<'ours' | 'own' | 'baseline', readonly number[]>>): void {
+  const containers = work.ours.map((ms, round) => ms - (work.own[round] ?? 0));
+  const rows = [
+    { name: 'HTTP exec', samples: work.ours },
+    { name: 'control, agent, Redis', samples: work.own },
+    { name: 'runc, init, command, caller', samples: containers },
+    { name: 'bare runc run', samples: work.baseline },
+  ];
+  printRows('processor time of the whole machine for each call', rows, 'ms');
+  const free = median(work.baseline) / median(containers);
+  process.stdout.write(`  if control, agent and Redis took none: ${free.toFixed(2)}\n\n`);
 }
 
 async function benchMemory(stack: Stack, exec: Exec): Promise<void> {
@@ -123,9 +159,9 @@ async function benchMemory(stack: Stack, exec: Exec): Promise<void> {
   }
 }
 
-const PARTS = ['paced', 'drained', 'memory', 'read'] as const;
+const PARTS = ['paced', 'floor', 'drained', 'memory', 'read', 'growth'] as const;
 
-/** `npm run bench -- exec [--phases] [--only paced,drained,memory,read]` */
+/** `npm run bench -- exec [--phases] [--only paced,floor,drained,memory,read,growth]` */
 export async function benchExec(args: readonly string[]): Promise<void> {
   const { values } = parseArgs({
     args: [...args],
@@ -144,20 +180,29 @@ export async function benchExec(args: readonly string[]): Promise<void> {
     const { id } = await api.data<{ id: string }>('POST', '/api/disks', { name: 'bench' });
     const exec = plainExec(api, id);
     await exec(); // Attaches the disk, which the baseline uses too.
-    if (only.has('paced')) await benchOneCaller(stack, exec, id);
+    if (only.has('paced') || only.has('floor')) await benchOneCaller(stack, exec, id, only);
     if (only.has('drained')) await benchDrained(stack, exec, id);
     if (only.has('memory')) await benchMemory(stack, exec);
     if (only.has('read')) await benchRead(stack, api, id);
   } finally {
     await stack.stop();
   }
+  if (only.has('growth')) await benchExecGrowth(plainExec);
 }
 
-async function benchOneCaller(stack: Stack, exec: Exec, diskId: string): Promise<void> {
+async function benchOneCaller(
+  stack: Stack,
+  exec: Exec,
+  diskId: string,
+  only: ReadonlySet<string>,
+): Promise<void> {
   const bare = await prepareBareRunc(stack, diskId, 'bare');
   try {
-    await benchPaced(exec, bare);
-    await benchOneByOne(exec, bare);
+    if (only.has('paced')) {
+      await benchPaced(exec, bare);
+      await benchOneByOne(exec, bare);
+    }
+    if (only.has('floor')) await benchExecFloor(stack, contentsOf(stack, diskId), bare);
   } finally {
     await bare.dispose();
   }

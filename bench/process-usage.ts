@@ -17,6 +17,15 @@ export async function processorMs(pid: number): Promise<number> {
   return ((Number(fields[11]) + Number(fields[12])) * 1000) / (await ticksPerSecond);
 }
 
+/** Processor time that the whole machine has worked so far, in milliseconds. */
+export async function machineBusyMs(): Promise<number> {
+  const [line = ''] = (await readFile('/proc/stat', 'utf8')).split('\n');
+  // After the name: user, nice, system, idle, iowait, irq, softirq, steal.
+  const [user, nice, system, , , irq, softirq] = line.split(/\s+/u).slice(1).map(Number);
+  const ticks = [user, nice, system, irq, softirq].reduce((sum = 0, each = 0) => sum + each, 0);
+  return ((ticks ?? 0) * 1000) / (await ticksPerSecond);
+}
+
 export async function residentMiB(pid: number): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, 'utf8');
   return Number(/^VmRSS:\s+(\d+) kB$/mu.exec(status)?.[1]) / 1024;
