@@ -18,7 +18,7 @@ const ROUNDS = 60;
 const WARM_UP = 10;
 /** About two of a bare `runc run`, so that the pool can replace the container that it gave. */
 const PACE_MS = 80;
-/** What Redis keeps for a command, in turn: its job, that the job was taken, its entry in the audit. */
+/** Entries that Redis keeps for a command, in turn: its job, that the job was taken, its entry in the audit. */
 const RECORD = 'x'.repeat(500);
 
 /** Milliseconds of the steps of each call. */

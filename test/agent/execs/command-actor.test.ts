@@ -18,7 +18,7 @@ const { serial: test } = anyTest;
 
 const LONGEST_MS = 60_000;
 
-/** What commands of a host need, without an agent. */
+/** Parts of a host that commands need, without an agent. */
 async function openCommands() {
   const containers = await openContainers();
   const journal = await Journal.open(join(containers.directory, 'journal.sqlite'));
