@@ -33,6 +33,7 @@ import { FilesEndpoint } from './files/files-endpoint.ts';
 import { type ObjectDurations, ObjectGateway } from './objects/object-gateway.ts';
 import { RemoteObjects } from './objects/remote-objects.ts';
 import { HostOrders } from './links/host-orders.ts';
+import { refuseRemoved } from './links/removed-host.ts';
 import { claimHost, type Host, openHost } from './host.ts';
 import { commandJobs } from './jobs/command-jobs.ts';
 import { diskJobs } from './jobs/disk-jobs.ts';
@@ -230,10 +231,11 @@ function whatIsMissing(
 }
 
 /** Connects to Redis, and tells what of the cluster guests must not reach. */
-async function openCluster({ cluster }: AgentConfig, log: Logger) {
+async function openCluster({ cluster }: AgentConfig, hostId: string, log: Logger) {
   const warn = ({ message: err }: Error): void => log.warn({ err }, 'redis:error');
   const { redis, confirmation, close } = await openRedis(cluster, warn);
   const directory = openDirectory(redis, cluster.region, confirmation);
+  await refuseRemoved(directory.hosts, hostId);
   const addresses = clusterAddresses(redisNames(redis, cluster.redis), directory, log);
   return { redis, directory, addresses, closeRedis: close };
 }
@@ -254,7 +256,7 @@ async function start(config: AgentConfig): Promise<void> {
   const { region, clusterSecrets } = config.cluster;
   const { hostId, release } = await claimHost(config.dataDir);
   const log = await observe(config, 'agent', { hostId });
-  const { redis, directory, addresses, closeRedis } = await openCluster(config, log);
+  const { redis, directory, addresses, closeRedis } = await openCluster(config, hostId, log);
   const { clusterTls, tls } = await openNodeCertificates(config, log);
   const auth = { clusterSecrets, clusterTls };
   const metrics = createAgentMetrics(() => host);

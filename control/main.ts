@@ -79,7 +79,7 @@ async function start(config: ControlConfig): Promise<void> {
   const auth = { clusterSecrets, clusterTls };
   const hub = new AgentHub({
     ...{ nodeId, clusterId, clusterSecrets, region, connectionKeys: connections.publicKeys, log },
-    isEncrypted: clusterTls !== undefined,
+    ...{ isEncrypted: clusterTls !== undefined, hosts: directory.hosts },
   });
   const { redisDataDir, redisReserveBytes: reserveBytes } = config;
   const { spaceAlert: alert, queuedJobs } = directory;

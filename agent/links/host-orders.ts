@@ -6,6 +6,7 @@ import type { Logger } from '../../shared/log.ts';
 import { ownVersion } from '../../shared/metrics.ts';
 import { isTransitional, type SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { HostOrder, HostReport } from '../../shared/schemas/host.ts';
+import { endRemoved } from './removed-host.ts';
 
 /** The parts of a host that follow orders, and the figures that it reports. */
 interface OrderedHost {
@@ -81,7 +82,11 @@ export class HostOrders {
       directory: { hosts },
     } = this.#deps;
     if (this.#follow(await hosts.orderOf(hostId))) changed();
-    await hosts.report(hostId, this.#report());
+    if (!(await hosts.report(hostId, this.#report()))) {
+      this.#deps.log.error('host:removed');
+      endRemoved();
+      return;
+    }
     if (this.isCordoned) this.#clearSoon();
   }
 

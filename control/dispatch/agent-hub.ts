@@ -1,8 +1,10 @@
 import type { IncomingMessage, Server } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { WebSocket, WebSocketServer } from 'ws';
+import { repeatInBackground, runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import { findFramingFault } from '../../shared/http/http-framing.ts';
+import type { Hosts } from '../../shared/directory/hosts.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { signConnectionKeys } from '../../shared/links/connection-keys.ts';
@@ -52,6 +54,8 @@ export interface AgentHubOptions {
   readonly isEncrypted: boolean;
   /** The node's public connection keys, which every agent is told. */
   readonly connectionKeys: readonly string[];
+  /** Which hosts an operator has removed: those get no link. */
+  readonly hosts: Pick<Hosts, 'isRemoved' | 'removed'>;
   readonly log: Logger;
 }
 
@@ -73,11 +77,15 @@ export class AgentHub implements KnownHosts {
     maxPayload: LIMITS.linkFrameBytesMax,
   });
   readonly #timer: NodeJS.Timeout;
+  readonly #stopDropping: () => void;
 
   constructor(options: AgentHubOptions) {
     this.#options = options;
     this.#tokens = new SingleUseTokens(options.clusterSecrets);
     this.#timer = setInterval(() => this.#beat(), LIMITS.linkHeartbeatMs);
+    this.#stopDropping = repeatInBackground('host.dropRemoved', LIMITS.linkHeartbeatMs, () =>
+      this.#dropRemoved(),
+    );
   }
 
   /** Accepts agents on the internal server. */
@@ -85,16 +93,13 @@ export class AgentHub implements KnownHosts {
     server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => {
       // Node's server no longer listens on the socket: an unhandled reset would end this process.
       socket.on('error', () => socket.destroy());
-      const hostId = this.#authenticate(request);
-      if (hostId === undefined) {
-        const answer = 'HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n\r\n';
-        socket.end(answer, () => socket.destroy());
-        return;
-      }
-      this.#server.handleUpgrade(request, socket, head, (webSocket) => {
-        this.#welcome(hostId, webSocket);
-      });
+      runInBackground('link.admit', () => this.#admit(request, socket, head));
     });
+  }
+
+  /** Ends the link of a host that was removed. */
+  drop(hostId: string): void {
+    this.#links.get(hostId)?.socket.terminate();
   }
 
   get linkedCount(): number {
@@ -140,8 +145,34 @@ export class AgentHub implements KnownHosts {
 
   close(): void {
     clearInterval(this.#timer);
+    this.#stopDropping();
     for (const [, { socket }] of this.#links.entries()) socket.close(1001, 'control node stops');
     this.#server.close();
+  }
+
+  /** Hosts may have been removed by way of another node. */
+  async #dropRemoved(): Promise<void> {
+    for (const hostId of await this.#options.hosts.removed()) this.drop(hostId);
+  }
+
+  async #admit(request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
+    const hostId = this.#authenticate(request);
+    if (hostId === undefined || (await this.#isRemoved(hostId))) {
+      const answer = 'HTTP/1.1 401 Unauthorized\r\nConnection: close\r\n\r\n';
+      socket.end(answer, () => socket.destroy());
+      return;
+    }
+    this.#server.handleUpgrade(request, socket, head, (webSocket) => {
+      this.#welcome(hostId, webSocket);
+    });
+  }
+
+  /** While Redis is away nobody is known to be removed; the link ends when it is back. */
+  async #isRemoved(hostId: string): Promise<boolean> {
+    const { hosts, log } = this.#options;
+    const found = await hosts.isRemoved(hostId).catch(() => false);
+    if (found) log.warn({ hostId, reason: 'removed' }, 'link:refused');
+    return found;
   }
 
   #authenticate(request: IncomingMessage): string | undefined {

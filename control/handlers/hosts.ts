@@ -134,7 +134,7 @@ const deleteHost = route({
   event: 'host.removed',
   summary: 'Remove a host that will not come back',
   description:
-    'Its sandboxes and snapshots are forgotten, and its disks free for other hosts. The machine must be off: two hosts that use one disk destroy its contents.',
+    'Its sandboxes and snapshots are forgotten, and its disks free for other hosts. The machine must be off: two hosts that use one disk destroy its contents. An agent with its id is refused from then on.',
   tag,
   params: HostPath,
   replies: { 200: success(Message) },

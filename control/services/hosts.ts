@@ -49,7 +49,8 @@ async function findAwayHost(deps: Deps, hostId: string): Promise<HostEntry> {
 
 /**
  * Removes a host that will not come back: its sandboxes and snapshots are gone with it, and its
- * disks are free for the others. May be repeated after it was cut off: the host goes last.
+ * disks are free for the others; an agent with its id is refused. May be repeated after it was cut
+ * off: the host goes last.
  * @throws AppError `not_found`, `host_in_use` unless it is away
  */
 export async function removeHost(deps: Deps, hostId: string): Promise<void> {
@@ -57,7 +58,8 @@ export async function removeHost(deps: Deps, hostId: string): Promise<void> {
   await findAwayHost(deps, hostId);
   for (const { id } of await directory.accounts.list()) await removeWorkOf(deps, id, hostId);
   await directory.sandboxCapacity.forget(hostId);
-  await directory.hosts.forget(hostId);
+  await directory.hosts.remove(hostId);
+  deps.hub.drop(hostId);
 }
 
 async function removeWorkOf(

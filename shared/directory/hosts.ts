@@ -22,6 +22,13 @@ const giveOrder = new Script(`
   return 1
 `);
 
+// KEYS reports, removed. ARGV host, report
+const noteReport = new Script(`
+  if redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 then return 0 end
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+  return 1
+`);
+
 // KEYS reports, fences. ARGV host, time of its last report
 const fence = new Script(`
   if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
@@ -50,6 +57,7 @@ export class Hosts {
   readonly #reports: string;
   readonly #orders: string;
   readonly #fences: string;
+  readonly #removed: string;
 
   constructor(redis: Redis, region: string) {
     this.#redis = redis;
@@ -57,6 +65,7 @@ export class Hosts {
     this.#reports = keys.hostReports(region);
     this.#orders = keys.hostOrders(region);
     this.#fences = keys.hostFences(region);
+    this.#removed = keys.removedHosts(region);
   }
 
   /** @param internalUrl URL of the host's internal port */
@@ -82,9 +91,13 @@ export class Hosts {
     return Number(seenAt) + LIMITS.hostTtlMs > Date.now() ? internalUrl : undefined;
   }
 
-  /** For the host: tells its figures. It stays in the list, also when it is away, until {@link forget}. */
-  async report(hostId: string, report: HostReport): Promise<void> {
-    await this.#redis.hset(this.#reports, hostId, JSON.stringify(report));
+  /**
+   * For the host: tells its figures. It stays in the list, also when it is away, until {@link remove}.
+   * @returns false when it was removed, and nothing was noted
+   */
+  async report(hostId: string, report: HostReport): Promise<boolean> {
+    const args = [hostId, JSON.stringify(report)];
+    return (await noteReport.run(this.#redis, [this.#reports, this.#removed], args)) === 1;
   }
 
   /** For the host: what is wanted of it. */
@@ -127,8 +140,19 @@ export class Hosts {
       });
   }
 
-  /** Forgets a host. One that is there after all comes back by itself, without an order. */
-  async forget(hostId: string): Promise<void> {
+  /** Whether an operator has removed the host. */
+  async isRemoved(hostId: string): Promise<boolean> {
+    return (await this.#redis.sismember(this.#removed, hostId)) === 1;
+  }
+
+  /** All hosts that were ever removed. Ids are never used again. */
+  async removed(): Promise<string[]> {
+    return this.#redis.smembers(this.#removed);
+  }
+
+  /** Removes a host for good: an agent with its id is refused from now on. */
+  async remove(hostId: string): Promise<void> {
+    await this.#redis.sadd(this.#removed, hostId);
     await this.withdraw(hostId);
     await this.#redis.hdel(this.#orders, hostId);
     await this.#redis.hdel(this.#fences, hostId);

@@ -77,6 +77,7 @@ export const keys = {
   hosts: (region: string) => `berth:{${region}}:hosts`,
   hostReports: (region: string) => `berth:{${region}}:host-reports`,
   hostOrders: (region: string) => `berth:{${region}}:host-orders`,
+  removedHosts: (region: string) => `berth:{${region}}:removed-hosts`,
   hostFences: (region: string) => `berth:{${region}}:host-fences`,
   hostInvitation: (region: string, id: string) => `berth:{${id}}:${region}:host-invitation`,
   joinAttempts: (region: string, address: string) => `berth:{${region}}:join-attempts:${address}`,

@@ -193,6 +193,21 @@ test('a registration is answered with the id of the node', async (t) => {
   await once(socket, 'close');
 });
 
+test('a host that is removed loses its link to every node, and gets no other', async (t) => {
+  const { stack, linkUrl } = t.context;
+  const hostId = newHostId();
+  const socket = await link(t.context, hostId);
+  const answered = once(socket, 'message');
+  socket.send(encodeFrame(registration(t.context, hostId)));
+  await answered;
+  const { hosts } = await stack.openDirectory();
+  const closed = once(socket, 'close');
+  await hosts.remove(hostId); // As another control node does.
+  await closed;
+  t.is(await upgrade(linkUrl, tokenOf(t.context, hostId)), 401);
+  t.is(await upgrade(linkUrl, tokenOf(t.context, newHostId())), 101);
+});
+
 const badStart = test.macro({
   async exec(t, messages: (frame: AgentFrame) => (Buffer | string)[]) {
     const hostId = newHostId();

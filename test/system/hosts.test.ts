@@ -194,6 +194,15 @@ test('a dead host is removed with its sandboxes; a live one is not', async (t) =
   t.is((await operator.call('DELETE', `/api/hosts/${second}`)).status, 404);
   t.is((await api.call('GET', `/api/sandboxes/${id}`)).status, 404);
 
+  // Its agent is refused, whoever starts it, and before it touches what its sandboxes left.
+  other.daemon.start();
+  const refusal = `${second} was removed from its cluster`;
+  await waitFor('its refusal', async () => (await other.daemon.readLog()).includes(refusal));
+  await waitFor('its end', async () => !other.daemon.isRunning);
+  t.is((await listHosts(operator)).length, 1);
+
+  // There is no boot here to clear away what the killed agent left: the next agent does.
+  await redis.srem(keys.removedHosts('local-test'), second);
   await other.start();
   await waitFor('its return', async () => (await listHosts(operator)).length === 2);
 });

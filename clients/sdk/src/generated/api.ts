@@ -1181,7 +1181,7 @@ export interface paths {
         post?: never;
         /**
          * Remove a host that will not come back
-         * @description Its sandboxes and snapshots are forgotten, and its disks free for other hosts. The machine must be off: two hosts that use one disk destroy its contents.
+         * @description Its sandboxes and snapshots are forgotten, and its disks free for other hosts. The machine must be off: two hosts that use one disk destroy its contents. An agent with its id is refused from then on.
          */
         delete: operations["deleteHost"];
         options?: never;
