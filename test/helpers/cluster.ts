@@ -30,6 +30,8 @@ export interface ClusterOptions {
   /** Settings beside what every node of the kind has. */
   readonly agentSettings?: Environment;
   readonly controlSettings?: Environment;
+  /** An authority that is trusted beside the cluster's own, as while that is replaced. */
+  readonly nextAuthority?: TestAuthority;
   /** The sources that all of them begin with. */
   readonly checkout?: string;
   /** Three servers of Redis with Sentinels instead of one. */
@@ -91,12 +93,13 @@ export class TestCluster {
     const directory = await mkdtemp(join(tmpdir(), 'berth-test-'));
     await chmod(directory, 0o711); // Users of containers get to theirs through it.
     const authority = await TestAuthority.create(basename(directory));
-    tls.setDefaultCACertificates([...tls.getCACertificates('default'), authority.certificate]);
+    const trusted = [authority, options.nextAuthority].flatMap((each) => each?.certificate ?? []);
+    tls.setDefaultCACertificates([...tls.getCACertificates('default'), ...trusted]);
     const network = await MachineNetwork.open();
     const cluster = new TestCluster(directory, network, authority, options);
     try {
       await mkdir(cluster.#tls);
-      await writeFile(cluster.ca, authority.certificate);
+      await writeFile(cluster.ca, trusted.join('\n'));
       cluster.#redis = await cluster.#startRedis();
       const proxy = await network.addMachine('proxy');
       cluster.#proxyMachine = proxy;
@@ -135,6 +138,10 @@ export class TestCluster {
     return this.#proxy;
   }
 
+  get #storage(): string {
+    return join(this.directory, 'storage');
+  }
+
   get #checkout(): string {
     return this.#options.checkout ?? paths.root;
   }
@@ -147,6 +154,15 @@ export class TestCluster {
     return JSON.parse(
       await control.script(this.#checkout, 'admin', [...args, '--json'], settings),
     ) as T;
+  }
+
+  /** Runs scripts/admin secrets reseal where the storage is mounted. */
+  async reseal(): Promise<{ readonly failed?: readonly unknown[] }> {
+    const [control] = this.controls;
+    assert(control !== undefined);
+    const settings = { ...(await control.settings()), STORAGE_DIR: this.#storage };
+    const printed = await control.script(this.#checkout, 'admin', ['secrets', 'reseal'], settings);
+    return JSON.parse(printed) as { failed?: unknown[] };
   }
 
   /** A client with a new account's key, who calls through haproxy. */
@@ -199,7 +215,7 @@ export class TestCluster {
     const cgroup = `/berth-test-${randomBytes(4).toString('hex')}`;
     this.#cgroups.push(cgroup);
     const own: Environment = {
-      ...{ AGENT_DATA_DIR: dataDir, STORAGE_DIR: join(this.directory, 'storage') },
+      ...{ AGENT_DATA_DIR: dataDir, STORAGE_DIR: this.#storage },
       ...{ AGENT_CGROUP: cgroup, DISK_SIZE_BYTES: String(256 * MiB) },
       ...{ AGENT_TLS_CERT: cert, AGENT_TLS_KEY: key, AGENT_PUBLIC_URL: `https://${address}:8710` },
       ...{ INGRESS_TLS_CERT: cert, INGRESS_TLS_KEY: key },
@@ -237,6 +253,14 @@ export class TestCluster {
     await node.start();
     if (node.role !== 'control') return;
     await waitFor('haproxy to see it', async () => (await countUps()) > before);
+  }
+
+  /** Replaces the certificate of each node, while it runs, by one that the authority has signed. */
+  async renewCertificates(authority = this.authority): Promise<void> {
+    for (const { machine, role } of [...this.controls, ...this.agents]) {
+      const names = [machine.address, ...(role === 'agent' ? [`*.${ZONE}`] : [])];
+      await authority.issue(this.#tls, machine.name, names);
+    }
   }
 
   /**
