@@ -15,7 +15,6 @@ import {
   toProcessSpec,
   windowOf,
 } from './client-message.ts';
-import { GatheredOutput } from './gathered-output.ts';
 import { encodeOutput } from './output-frame.ts';
 import { CLOSE_CODES, hangUp, sendError, sendEvent, sendExit } from './session-socket.ts';
 
@@ -33,8 +32,6 @@ export class ProcessConnection implements ProcessClient {
   /** The output before this offset may be sent on: the client has read all but a window of it. */
   #credit = Infinity;
   #process: AttachedProcess | undefined;
-  /** Output of this turn of the event loop, which leaves in one frame. */
-  readonly #gathered = new GatheredOutput((piece) => this.#send(piece));
   /** Sent, and not all of it taken over by the kernel. */
   #leavingFrames = 0;
   /** When output last left this host, or began to wait to; by `performance.now()`. */
@@ -100,10 +97,6 @@ export class ProcessConnection implements ProcessClient {
   }
 
   output(piece: OutputPiece): void {
-    this.#gathered.add(piece);
-  }
-
-  #send(piece: OutputPiece): void {
     const end = piece.offset + piece.bytes.length;
     if (this.#leavingFrames === 0) this.#movedAt = performance.now();
     this.#leavingFrames += 1;
@@ -120,13 +113,11 @@ export class ProcessConnection implements ProcessClient {
   }
 
   ended(exit: SessionExit): void {
-    this.#gathered.flush();
     sendExit(this.#socket, exit);
     this.close();
   }
 
   detached(error?: SessionError): void {
-    this.#gathered.flush();
     if (error === undefined) hangUp(this.#socket, CLOSE_CODES.leaving, 'the sandbox was paused');
     else sendError(this.#socket, error);
     this.close();
