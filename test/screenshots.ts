@@ -66,6 +66,7 @@ async function makeThings(api: ApiClient): Promise<Things> {
   await api.call('PUT', `/api/sandboxes/${sandbox}/network`, {
     egress: { default: 'deny', allow: ['api.example.com', '10.1.0.0/16'] },
   });
+  await execIn(api, sandbox, 'curl -s -m 2 http://203.0.113.5/ http://10.1.2.3:5432/ || true');
   await api.data('PUT', `/api/sandboxes/${sandbox}/ports/8080`);
   await api.data('POST', `/api/sandboxes/${sandbox}/port-tokens`, { port: 3000, ttl: '12h' });
   await api.call('POST', '/api/tokens', { name: 'ci', scopes: ['disk', 'sandbox'] });
@@ -133,7 +134,7 @@ const pictures = ({ disk, sandbox, webhook }: Things): Picture[] => [
   { name: 'snapshots', path: '/snapshots', shows: 'before-review' },
   { name: 'images', path: '/images', shows: 'Build an image' },
   { name: 'activity', path: '/activity', shows: 'created' },
-  { name: 'usage', path: '/usage', shows: 'Processors of sandboxes' },
+  { name: 'usage', path: '/usage', shows: 'Sandbox processors' },
   { name: 'webhooks', path: '/webhooks', shows: 'http://127.0.0.1:9/berth' },
   { name: 'webhook', path: `/webhooks/${webhook}`, shows: 'key.created' },
   { name: 'keys', path: '/keys', shows: 'dashboard' },
@@ -206,11 +207,14 @@ async function drawEverything(stack: Stack, directory: string): Promise<void> {
   await page.page.send('Emulation.setDeviceMetricsOverride', SIZE);
   await page.signInAs(api);
   await drawAll(page, pictures(things));
-  for (const [name, path] of [
-    ['sandbox', `/sandboxes/${things.sandbox}`],
-    ['activity', '/activity'],
-  ]) {
+  for (const [name, path, shows] of [
+    ['sandbox', `/sandboxes/${things.sandbox}`, 'All activity'],
+    ['activity', '/activity', 'key: created'],
+    ['files', `/disks/${things.disk}`, 'README.md'],
+    ['snapshots', '/snapshots', 'before-review'],
+  ] as const) {
     await page.goTo(path);
+    await page.shows(shows);
     await draw(page, `phone-${name}`, PHONE);
   }
   await page.page.send('Emulation.setDeviceMetricsOverride', SIZE);

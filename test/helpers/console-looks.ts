@@ -19,13 +19,13 @@ export interface Looks {
   readonly jumps: readonly string[];
   /** Signs of loading that were shown earlier than 200 ms after the loading began. */
   readonly hurried: readonly number[];
-  /** Widths at which the page must be scrolled sideways. */
+  /** Widths at which the page, or a table of it, must be scrolled sideways. */
   readonly wide: readonly number[];
 }
 
 /** Themes, and the widths in which they are looked at. */
 const LOOKS = [
-  ['light', 1280],
+  ['light', 1120],
   ['dark', 390],
 ] as const;
 /** Less than what a timer of 200 ms may come early by. */
@@ -66,6 +66,8 @@ const WATCH = `{
   };
 }`;
 
+const IS_WIDE = `document.documentElement.scrollWidth > innerWidth ||
+  [...document.querySelectorAll('.table-box')].some((box) => box.scrollWidth > box.clientWidth)`;
 const IS_SETTLED = `new Promise((resolve) => {
   requestAnimationFrame(() => requestAnimationFrame(() => resolve(
     watched.pending === 0 && document.querySelector('.loading') === null
@@ -99,7 +101,7 @@ export async function lookAt(page: ConsolePage, place: Place): Promise<Looks> {
   const look = async (theme: string, width: number): Promise<void> => {
     const found = await page.violations();
     looks.violations.push(...found.map((each) => `${theme} ${width}: ${each}`));
-    if (await page.page.evaluate('document.documentElement.scrollWidth > innerWidth')) {
+    if (await page.page.evaluate(IS_WIDE)) {
       wide.push(width);
     }
   };

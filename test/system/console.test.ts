@@ -272,7 +272,7 @@ test.serial('usage is shown beside what the operator lets the account have', asy
   const [account] = await directory.accounts.list();
   await directory.accountLimits.change(account?.id ?? '', { vcpus: 4, requestsPerSecond: 5000 });
   await page.goTo('/usage');
-  await page.reads('.meters', /Processors of sandboxes\s+\d of 4[^]*Sandboxes\s+\d, no limit/u);
+  await page.reads('.meters', /Sandbox processors\s+\d of 4[^]*Sandboxes\s+\d, no limit/u);
   await page.reads('.meters', /Requests per second\s+5,000/u);
   await page.reads('.facts', /Requests\s+[1-9]/u);
   await page.page.evaluate(`fieldOf('Month').options[12].selected = true`);

@@ -329,8 +329,7 @@ export const text = {
     verdict: 'Decision',
     allowed: 'allowed',
     denied: 'denied',
-    rule: 'Rule',
-    times: 'Times',
+    decided: (rule: string, times: number) => `by ${rule}, ${count(times, 'time')}`,
     last: 'Last',
   },
 
@@ -416,8 +415,8 @@ export const text = {
     usedHint: 'Measured by hosts and control nodes, up to some seconds ago. Months are in UTC.',
     month: 'Month',
     held: {
-      vcpus: 'Processors of sandboxes',
-      memoryMib: 'Memory of sandboxes',
+      vcpus: 'Sandbox processors',
+      memoryMib: 'Sandbox memory',
       sandboxes: 'Sandboxes',
       disks: 'Disks',
       diskBytes: 'Data on disks',

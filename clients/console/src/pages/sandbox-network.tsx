@@ -103,8 +103,11 @@ function Editor({ sandbox, policy, reload }: EditorProps): JSX.Element {
 const COLUMNS: Column<NetworkDecision>[] = [
   {
     title: text.network.target,
-    cell: ({ name, address, port }) => (
-      <span class="mono">{`${name ?? address ?? '?'}:${port}`}</span>
+    cell: ({ name, address, port, rule, count: times }) => (
+      <>
+        <span class="mono">{`${name ?? address ?? '?'}:${port}`}</span>
+        <small>{text.network.decided(rule, times)}</small>
+      </>
     ),
   },
   {
@@ -115,8 +118,6 @@ const COLUMNS: Column<NetworkDecision>[] = [
       </span>
     ),
   },
-  { title: text.network.rule, isExtra: true, cell: ({ rule }) => <span class="mono">{rule}</span> },
-  { title: text.network.times, isNumber: true, isExtra: true, cell: ({ count }) => count },
   { title: text.network.last, isExtra: true, cell: ({ time }) => <When at={time} /> },
 ];
 

@@ -45,11 +45,11 @@ function PortsPanel({ id, data, reload }: Part): JSX.Element {
     reload();
   };
   const columns: Column<SandboxPort>[] = [
-    { title: text.ports.port, cell: ({ port }) => port },
+    { title: text.ports.port, cell: ({ port }) => <span class="whole">{port}</span> },
     {
       title: text.ports.address,
       cell: ({ hostname }) => (
-        <a href={linkOf(hostname)} target="_blank" rel="noopener noreferrer">
+        <a class="mono" href={linkOf(hostname)} target="_blank" rel="noopener noreferrer">
           {hostname}
         </a>
       ),
@@ -100,8 +100,15 @@ function TokensPanel({ id, data, reload }: Part): JSX.Element {
     reload();
   };
   const columns: Column<PortToken>[] = [
-    { title: text.ports.port, cell: ({ port }) => port },
-    { title: text.ports.address, isExtra: true, cell: ({ hostname }) => hostname },
+    {
+      title: text.ports.port,
+      cell: ({ port, hostname }) => (
+        <>
+          {port}
+          <small class="mono">{hostname}</small>
+        </>
+      ),
+    },
     {
       title: text.ports.expires,
       cell: ({ expires_at: at }) => <When at={at} />,
