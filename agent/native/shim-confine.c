@@ -185,6 +185,12 @@ static struct failure drop_privileges(const struct options *options) {
   return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 ? done : failed("death signal");
 }
 
+/*
+ * An emulator asks for huge pages for the code that it translates. A machine fills a small part of
+ * them, and clearing the rest costs more than they save.
+ */
+static int refuse_huge_pages(void) { return prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); }
+
 static void reset_signals(void) {
   sigset_t none;
   for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
@@ -226,6 +232,7 @@ struct failure become_machine(const struct options *options, const struct handle
   if (tap >= 0 && (tap = fcntl(tap, F_DUPFD_CLOEXEC, FD_OWN_MIN)) < 0) return failed("tap");
   if ((failure = enter_root(options)).error != 0) return failure;
   if ((failure = drop_privileges(options)).error != 0) return failure;
+  if (!options->with_kvm && refuse_huge_pages() != 0) return failed("huge pages");
   umask(077);
   reset_signals();
   if (read(handles->go, &go, 1) != 1) return failed("go-ahead");
