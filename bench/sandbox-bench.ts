@@ -17,6 +17,8 @@ export interface SandboxBench {
   readonly bare: BareQemu;
   /** Memory of the sandboxes and of the bare machine beside them. */
   readonly memSizeMib: number;
+  /** The root disk of the default image. */
+  readonly rootDisk: string;
   readonly rounds: number;
   /** Whether machines boot from their kernel, because there are no templates. */
   readonly isCold: boolean;

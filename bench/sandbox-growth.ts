@@ -1,4 +1,3 @@
-import assert from 'node:assert';
 import { createOnce, newCreateTimes } from './create-once.ts';
 import { makeTemplate, type SandboxBench, untilRested } from './sandbox-bench.ts';
 import { printRows } from './statistics.ts';
@@ -8,13 +7,26 @@ const MEM_SIZE_MIB = 256;
 const SIZES = [0, 10, 25, 50, 100, 200] as const;
 const CREATES = 8;
 
-/** Creating a sandbox on a host that runs more and more of them, up to `--fleet`. */
+/**
+ * Creating a sandbox on a host that runs more and more of them, up to `--fleet`. When it is
+ * interrupted, it prints the sizes that it got to.
+ */
 export async function benchGrowth(given: SandboxBench): Promise<void> {
   const bench = { ...given, memSizeMib: MEM_SIZE_MIB };
-  const { calls, fleet, signal } = bench;
+  const rows: Rows = { running: [], output: [], command: [] };
   await makeTemplate(bench, MEM_SIZE_MIB);
+  try {
+    await measureSizes(bench, rows);
+  } finally {
+    printRows(`create to running, ${MEM_SIZE_MIB} MiB`, rows.running, 'ms');
+    printRows('create to first output', rows.output, 'ms');
+    printRows('of it, the first command', rows.command, 'ms');
+  }
+}
+
+async function measureSizes(bench: SandboxBench, rows: Rows): Promise<void> {
+  const { calls, fleet, signal } = bench;
   const ids: string[] = [];
-  const rows = { running: [] as Row[], output: [] as Row[], command: [] as Row[] };
   for (const size of SIZES.filter((each) => each <= fleet)) {
     while (ids.length < size) ids.push(await calls.createRunning(MEM_SIZE_MIB));
     const times = newCreateTimes();
@@ -33,11 +45,9 @@ export async function benchGrowth(given: SandboxBench): Promise<void> {
     });
   }
   for (const id of ids) await calls.remove(id);
-  assert(rows.running.length > 0);
-  printRows(`create to running, ${MEM_SIZE_MIB} MiB`, rows.running, 'ms');
-  printRows('create to first output', rows.output, 'ms');
-  printRows('of it, the first command', rows.command, 'ms');
 }
+
+type Rows = Record<'running' | 'output' | 'command', Row[]>;
 
 interface Row {
   readonly name: string;

@@ -20,12 +20,15 @@ interface SeenStart {
 /** Milliseconds by the name of the phase. */
 type Phases = Readonly<Record<string, number>>;
 
+const phasesWithin = (times: StartTimes): Phases =>
+  Object.fromEntries(startPhases.map((phase) => [TITLES[phase], times[phase] ?? Number.NaN]));
+
 function phasesOf({ runningMs, outputMs }: SeenStart, jobMs: number, times: StartTimes): Phases {
-  const within = startPhases.map((phase) => times[phase] ?? Number.NaN);
-  const known = within.reduce((sum, ms) => sum + ms, jobMs);
+  const within = phasesWithin(times);
+  const known = Object.values(within).reduce((sum, ms) => sum + ms, jobMs);
   return {
     'job in its queue': jobMs,
-    ...Object.fromEntries(startPhases.map((phase, index) => [TITLES[phase], within[index] ?? 0])),
+    ...within,
     'HTTP, control, answer': runningMs - known,
     'first command': outputMs - runningMs,
   };
@@ -47,6 +50,14 @@ export async function readPhases(
     assert.equal(origin === 'boot', bench.isCold);
     return phasesOf(start, Number(job['waitedMs']), timesMs as StartTimes);
   });
+}
+
+/** The phases of all resumes that the agent logged. */
+export async function readResumes(bench: SandboxBench): Promise<Phases[]> {
+  const started = await logEvents(bench, 'sandbox:started');
+  return started
+    .filter(({ origin }) => origin === 'checkpoint')
+    .map(({ timesMs }) => phasesWithin(timesMs as StartTimes));
 }
 
 export function printPhases(title: string, starts: readonly Phases[]): void {

@@ -10,6 +10,7 @@ import { makeTemplate, type SandboxBench } from './sandbox-bench.ts';
 import { benchBurst } from './sandbox-burst.ts';
 import { SandboxCalls } from './sandbox-calls.ts';
 import { benchExec } from './sandbox-exec.ts';
+import { benchFloor } from './sandbox-floor.ts';
 import { benchFork } from './sandbox-fork.ts';
 import { benchGrowth } from './sandbox-growth.ts';
 import { benchGuestAgent, benchMemory } from './sandbox-memory.ts';
@@ -29,12 +30,15 @@ const parts: Readonly<Record<string, (bench: SandboxBench) => Promise<void>>> = 
   fork: benchFork,
   memory: benchMemory,
   burst: benchBurst,
+  floor: benchFloor,
   growth: benchGrowth,
   ttl: benchTtl,
   guest: benchGuestAgent,
 };
 /** The parts that make sense when machines boot instead of starting from a template. */
 const COLD_PARTS = ['create', 'guest'];
+/** The parts that run only when they are named, since they need flags of their own. */
+const NAMED_PARTS: ReadonlySet<string> = new Set(['floor']);
 
 interface Flags extends Pick<SandboxBench, 'rounds' | 'fleet' | 'burst' | 'prewarmed' | 'isCold'> {
   readonly accelerator: Accelerator;
@@ -61,7 +65,8 @@ function readFlags(args: readonly string[]): Flags {
   };
   const { accelerator, cold: isCold } = values;
   assert(accelerator === 'tcg' || accelerator === 'kvm', '--accelerator: tcg or kvm');
-  const only = values.only?.split(',') ?? (isCold ? COLD_PARTS : Object.keys(parts));
+  const usual = Object.keys(parts).filter((name) => !NAMED_PARTS.has(name));
+  const only = values.only?.split(',') ?? (isCold ? COLD_PARTS : usual);
   const unknown = only.filter((name) => !Object.hasOwn(parts, name));
   assert.deepEqual(unknown, [], `--only: some of ${Object.keys(parts).join(',')}`);
   const numbers = { rounds: number('rounds', 1), fleet: number('fleet', 2) };
@@ -110,7 +115,7 @@ export async function benchSandbox(args: readonly string[]): Promise<void> {
     const machine = { guestDir, rootDisk, accelerator, memSizeMib, directory };
     await using bare = await BareQemu.prepare(machine);
     const calls = new SandboxCalls(await stack.newClient(), signal);
-    const bench: SandboxBench = { ...sizes, stack, calls, bare, memSizeMib, signal };
+    const bench: SandboxBench = { ...sizes, stack, calls, bare, memSizeMib, rootDisk, signal };
     await makeTemplate(bench, memSizeMib);
     for (const name of only) await parts[name]?.(bench);
   } finally {
