@@ -56,10 +56,13 @@ ${ordering}
 ${service}
 `;
 
-/** The unit of a service that is enabled, and comes after the network and other roles of the same host. */
+/**
+ * The unit of a service that is enabled, and comes after the network and other roles of the same host.
+ * systemd starts it again however often it fails: what it waits for may come back at any time.
+ */
 const roleUnit = (description: string, ordering: string, service: string): string =>
-  `${unit(description, `Wants=network-online.target\nAfter=network-online.target ${ordering}`, service)}Restart=always
-RestartSec=1
+  `${unit(description, `Wants=network-online.target\nAfter=network-online.target ${ordering}\nStartLimitIntervalSec=0`, service)}Restart=always
+RestartSec=2
 
 [Install]
 WantedBy=multi-user.target
