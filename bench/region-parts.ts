@@ -222,7 +222,8 @@ function newControls(
 ): ControlNode[] {
   const signingKey = randomBytes(32).toString('base64url');
   // The command line of the Procfile.
-  const command = [process.execPath, '--max-semi-space-size=8', join(root, 'control/main.ts')];
+  const flags = ['--max-semi-space-size=8', '--heap-growing-percent=30'];
+  const command = [process.execPath, ...flags, join(root, 'control/main.ts')];
   return Array.from({ length: CONTROLS }, (_, index) => {
     const [port = 0, internalPort = 0] = ports.slice(index * 2);
     const environment = {

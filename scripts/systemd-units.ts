@@ -92,7 +92,7 @@ LogsDirectory=berth-control
 LogsDirectoryMode=0700
 Environment=NODE_COMPILE_CACHE=/var/cache/berth-control
 LoadCredential=control.env:/etc/berth/control.env
-ExecStart=${join(checkout, 'node_modules/.bin/node')} --max-semi-space-size=8 ${join(checkout, 'control/main.ts')} --config %d/control.env
+ExecStart=${join(checkout, 'node_modules/.bin/node')} --max-semi-space-size=8 --heap-growing-percent=30 ${join(checkout, 'control/main.ts')} --config %d/control.env
 TimeoutStopSec=330
 LimitNOFILE=16384
 ${SANDBOX}`,

@@ -27,11 +27,11 @@ import { MiB } from '../../shared/units.ts';
 
 const root = new URL('../../', import.meta.url).pathname;
 const loopback = '127.0.0.1';
-// Flags of the Procfile.
-const NODE_FLAGS =
-  /^control: .*\bnode (-.*) control/mu
-    .exec(readFileSync(join(root, 'Procfile'), 'utf8'))?.[1]
-    ?.split(' ') ?? [];
+const procfile = readFileSync(join(root, 'Procfile'), 'utf8');
+
+/** Node's flags of a process, as the Procfile has them. */
+const flagsOf = (name: 'control' | 'agent'): string[] =>
+  new RegExp(`^${name}: .*\\bnode (-.*) ${name}/`, 'mu').exec(procfile)?.[1]?.split(' ') ?? [];
 
 /** Internal ports that speak TLS ask for a certificate of the cluster. */
 const isReady = async (url: string, environment: Environment): Promise<boolean> => {
@@ -271,14 +271,14 @@ export class Stack {
   }
 
   #addControl(name: string, environment: Environment): StackNode {
-    const command = [process.execPath, ...NODE_FLAGS, join(root, 'control/main.ts')];
+    const command = [process.execPath, ...flagsOf('control'), join(root, 'control/main.ts')];
     const node = this.#node(name, command, environment, environment['PUBLIC_BASE_URL'] ?? '');
     this.controls.push(node);
     return node;
   }
 
   #addAgent(name: string, environment: Environment, within: readonly string[]): StackNode {
-    const command = [...within, process.execPath, ...NODE_FLAGS, join(root, 'agent/main.ts')];
+    const command = [...within, process.execPath, ...flagsOf('agent'), join(root, 'agent/main.ts')];
     const { AGENT_HOST: host = loopback, AGENT_ADMIN_PORT: port } = environment;
     const url = `${scheme('http', environment['CLUSTER_TLS_CA'])}://${host}:${port}`;
     const node = this.#node(name, command, environment, url);
