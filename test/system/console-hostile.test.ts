@@ -129,6 +129,7 @@ test.serial('names in lists, records and addresses are shown as they are', async
     await page.reads('dialog .output', /"outcome": "refused"/u);
     await stayedText(t, event);
     await page.press('Close');
+    await page.until('the record to close', `document.querySelector('dialog') === null`);
   }
   for (const [path, shown] of [
     ['/keys', 'Create key'],
