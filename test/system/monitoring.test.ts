@@ -1,8 +1,9 @@
 /* Measurements for operators and owners, and the files of docs/monitoring. */
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { text as readAll } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import type { SandboxUsage } from '../../shared/schemas/sandbox-usage.ts';
 import { MiB } from '../../shared/units.ts';
@@ -132,3 +133,19 @@ withPromtool('promtool accepts the alert rules, and their tests hold', async (t)
   await t.notThrowsAsync(promtool('promtool', ['check', 'rules', 'alerts.yml'], options));
   await t.notThrowsAsync(promtool('promtool', ['test', 'rules', 'alerts.test.yml'], options));
 });
+
+withPromtool(
+  'promtool finds no metric of control or agent that is named against conventions',
+  async (t) => {
+    const { control, agent } = await metricsOf(t.context.stack);
+    for (const text of [control, agent]) {
+      const child = spawn('promtool', ['check', 'metrics'], { stdio: ['pipe', 'ignore', 'pipe'] });
+      child.stdin.end(text);
+      const said = await readAll(child.stderr);
+      // Names that prom-client gives the figures of the process are not ours.
+      const own = said.split('\n').filter((line) => line.startsWith('berth_'));
+      t.deepEqual(own, []);
+      t.regex(text, /^berth_build_info\{/mu);
+    }
+  },
+);
