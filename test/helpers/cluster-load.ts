@@ -70,7 +70,7 @@ export class ClusterLoad {
     for (;;) {
       const { status, retryAfter, text } = await answerOf(send());
       if (status >= 200 && status < 300) return text;
-      if (status !== REFUSED || retryAfter === null) throw new Error(`${status} ${text}`);
+      if (status !== REFUSED || retryAfter === null) throw new Error(`${kind}: ${status} ${text}`);
       const code = /"code":"(\w+)"|<Code>(\w+)/u.exec(text);
       const name = `${kind} ${code?.[1] ?? code?.[2]}`;
       this.#repeated[name] = (this.#repeated[name] ?? 0) + 1;
