@@ -83,13 +83,13 @@ test('the package has all that the roles need and no secret, and dpkg installs a
   // An agent noted in the image where its data is.
   const data = join(path, 'data');
   await mkdir(data);
-  await mkdir(join(image, '../hosts'));
   await writeFile(join(image, '../hosts/0'), data);
   await mkdir(join(root, 'etc/berth'), { recursive: true });
   const disks = join(root, 'var/lib/berth/storage');
   await mkdir(disks, { recursive: true });
+  await writeFile(join(lib, '.local/compiled'), 'as berth-admin caches it');
   await dpkg('--remove', 'berth');
-  t.false(existsSync(join(root, 'usr')));
+  t.false(existsSync(lib));
   t.true(existsSync(join(root, 'etc/berth')), 'the configuration stays until it is purged');
   await dpkg('--purge', 'berth');
   t.false(existsSync(join(root, 'etc/berth')));
