@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { runInBackground } from '../../shared/background.ts';
-import { AppError, toError } from '../../shared/errors.ts';
+import { AppError, errnoOf, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { failpoint } from '../system/failpoint.ts';
@@ -37,6 +37,12 @@ export interface DiskStorageOptions {
   /** Runs on the mounted disk before anybody uses it, within the same deadline. */
   readonly onMounted: (layout: DiskLayout) => Promise<void>;
   readonly log: Logger;
+}
+
+/** The kernel makes a file system read-only whose device fails, as when its host was shut out. */
+function toUnavailable(error: unknown): unknown {
+  if (!['EIO', 'EROFS'].includes(errnoOf(error) ?? '')) return error;
+  return new AppError('unavailable', 'the storage of the disk failed; try again', { cause: error });
 }
 
 /**
@@ -119,7 +125,7 @@ export class DiskStorage {
       });
     } catch (error) {
       if (!isLate) this.#isFree = await this.unmount();
-      throw error;
+      throw toUnavailable(error);
     }
   }
 
