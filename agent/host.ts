@@ -20,6 +20,7 @@ import { type HostImages, type ImageParts, openImages } from './images/open-imag
 import { openHandleSecret } from './mounts/handle-secret.ts';
 import { HeldDisks } from './mounts/held-disks.ts';
 import { claimRuntime } from './machines/claim-runtime.ts';
+import { endTaken } from './machines/end-taken.ts';
 import { RuncDriver } from './runc/runc-driver.ts';
 import type { MachineDriver } from './sandboxes/machine-driver.ts';
 import { SandboxImages } from './sandboxes/sandbox-images.ts';
@@ -239,6 +240,8 @@ async function openRuntime(
     ...{ ...parts, ...settings, guestLink: settings.runtime.kind === 'microvm' ? 'tap' : 'veth' },
     leased: rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot])),
   });
+  if (settings.shared !== undefined)
+    await endTaken({ ...parts, sandboxes: parts.directory.sandboxes });
   const shared = await openSharedStorage(settings, parts);
   const openWith = (slots: SlotPool): Promise<MachineDriver> =>
     openDriver(config, settings, { ...parts, storage: shared, slots });

@@ -151,7 +151,21 @@ function createSandboxGauges(registry: Registry, sandboxes: () => Host['sandboxe
       vcpus.set({ part: 'used' }, load.vcpusUsed);
     },
   });
+  createMovingGauge(registry, sandboxes);
   createUsageMetrics(registry, sandboxes);
+}
+
+function createMovingGauge(registry: Registry, sandboxes: () => Host['sandboxes']): void {
+  const failing: Gauge<'step'> = new Gauge({
+    name: 'berth_sandbox_takeovers_failing',
+    help: 'Sandboxes of other hosts that this one has taken and could not go on with, or not start, and tries again',
+    labelNames: ['step'] as const,
+    registers: [registry],
+    collect() {
+      for (const [step, count] of Object.entries(sandboxes()?.failing ?? {}))
+        failing.set({ step }, count);
+    },
+  });
 }
 
 const usageMetrics = [

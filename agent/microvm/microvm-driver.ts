@@ -19,7 +19,7 @@ import {
 } from '../sandboxes/machine-driver.ts';
 import { bringUpGuest, serveMounts } from './bring-up-guest.ts';
 import { warmUp } from './configure-guest.ts';
-import { findBase, moveBase, readBase, recordBase } from './disk/disk-base.ts';
+import { findBase, moveBase, readBase, recordBase, standsOnCopy } from './disk/disk-base.ts';
 import { giveDisk, hasDisk, prepareDisk } from './disk/disk-chain.ts';
 import { mergeLayers } from './disk/merge-layers.ts';
 import { forkAtRest, forkRunning } from './fork-machine.ts';
@@ -123,6 +123,13 @@ export class MicrovmDriver implements MachineDriver {
 
   hasDisk(vmId: string): Promise<boolean> {
     return hasDisk(pathsOf(this.#host, vmId).disks);
+  }
+
+  async needsImage(vmId: string): Promise<boolean> {
+    return (
+      !(await this.hasDisk(vmId)) ||
+      !(await standsOnCopy(directoryOf(this.#host, vmId), this.#host))
+    );
   }
 
   async hasTemplate(shape: Shape): Promise<boolean> {

@@ -90,6 +90,11 @@ export class RuncDriver implements MachineDriver {
     return Promise.resolve(hasDisk(pathsOf(this.#host, vmId).disk));
   }
 
+  /** A container runs on the tree of its image. */
+  needsImage(): Promise<boolean> {
+    return Promise.resolve(true);
+  }
+
   /** A container is prewarmed as it is started: there is no memory to begin with. */
   hasTemplate(): Promise<boolean> {
     return Promise.resolve(true);

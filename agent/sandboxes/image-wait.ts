@@ -42,8 +42,11 @@ export const toBase = (reference: string, image: BuiltImage): SandboxBase => {
 };
 
 /** Whether the sandbox has to wait for its image before it can start. */
-export const lacksImage = ({ sandbox, deps }: SandboxContext): boolean =>
-  sandbox.row.image !== undefined && deps.images.heldBy(sandbox.row.id) === undefined;
+export async function lacksImage({ sandbox, deps }: SandboxContext): Promise<boolean> {
+  const { id, vmId, image } = sandbox.row;
+  if (image === undefined || deps.images.heldBy(id) !== undefined) return false;
+  return deps.driver.needsImage(vmId);
+}
 
 /** Has a sandbox at rest wait for its image. @param change what else changes with that */
 export async function beginImageWait(

@@ -11,11 +11,13 @@ import { isAtRest } from './moving/taken-sandbox.ts';
  * @returns false when it is not at rest, or in use
  */
 export async function giveUpSandbox({ sandbox, current, deps }: SandboxContext): Promise<boolean> {
-  const { driver, carrier, journal } = deps;
+  const { driver, carrier, journal, mounts } = deps;
   const { row } = sandbox;
   const isResting = isAtRest(row.state) && row.slot === undefined && current.session === undefined;
   if (carrier === undefined || row.uid < 0 || row.isDeleting || !isResting) return false;
-  await driver.reclaim(row.vmId); // An earlier attempt may have failed.
+  // Earlier attempts may have failed.
+  await driver.reclaim(row.vmId);
+  await mounts.keepOnly(row.id, []);
   await carrier.write(row);
   if (!(await carrier.storage.release(row.vmId))) return false;
   sandbox.letGo();
@@ -23,11 +25,20 @@ export async function giveUpSandbox({ sandbox, current, deps }: SandboxContext):
   return true;
 }
 
-/** Forgets a sandbox that another host has taken; nothing of it can run here. */
-export async function forgetTaken({ sandbox, deps }: SandboxContext): Promise<void> {
+/**
+ * Ends and forgets a sandbox that another host has taken. May be repeated when it fails.
+ * @param detach lets go of the machine, which runs no more by then
+ */
+export async function forgetTaken(
+  { sandbox, deps }: SandboxContext,
+  detach: () => Promise<void>,
+): Promise<void> {
   const { driver, journal, mounts, slots } = deps;
   const { id, vmId, slot } = sandbox.row;
-  await driver.reclaim(vmId);
+  sandbox.letGo();
+  // At once: it must not run beside the other one while anything here is waited for.
+  await Promise.all([driver.reclaim(vmId), detach()]);
+  await driver.reclaim(vmId); // A start was under way, perhaps.
   await mounts.keepOnly(id, []);
   await failpoint('journal taken away', () => journal.remove(id));
   if (slot !== undefined) runInBackground('slot.release', () => slots.release(slot));

@@ -136,6 +136,11 @@ export interface MachineDriver {
   prepare(owner: MachineOwner, image?: MachineImage): Promise<void>;
   /** Whether the root disk was ever made. */
   hasDisk(vmId: string): Promise<boolean>;
+  /**
+   * Whether this host needs the machine's image from a registry to start it: not once its disk stands
+   * on a copy that is there.
+   */
+  needsImage(vmId: string): Promise<boolean>;
   /** Whether a machine of this shape would start from a template. */
   hasTemplate(shape: Shape): Promise<boolean>;
   /**

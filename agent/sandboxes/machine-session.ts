@@ -86,7 +86,7 @@ export class MachineSession {
         signal.throwIfAborted();
         // Nothing is left of a paused machine that had other disks.
         await mounts.keepOnly(row.id, row.config.mounts ?? []);
-        await driver.prepare(row, await imageOf(row, images));
+        await driver.prepare(row, await imageOf(row, { driver, images }));
       }
       this.machine = await (isPaused ? driver.resume(spec, signal) : driver.start(spec, signal));
       return this.machine;
@@ -96,14 +96,18 @@ export class MachineSession {
   }
 }
 
-/** @returns undefined for the default image. @throws BootError when the host lost the image */
+/**
+ * @returns undefined for the default image, and for a disk that stands without the image
+ * @throws BootError when the host lost the image
+ */
 async function imageOf(
-  { id, image }: SandboxRow,
-  images: SandboxImages,
+  { id, vmId, image }: SandboxRow,
+  { driver, images }: Pick<MachineSessionDeps, 'driver' | 'images'>,
 ): Promise<MachineImage | undefined> {
   if (image === undefined) return undefined;
   const { digest, reference } = image;
   const held = digest === undefined ? undefined : await images.hold(id, digest);
   if (held !== undefined) return held;
+  if (!(await driver.needsImage(vmId))) return undefined;
   throw new BootError('boot_failed', `the host does not have its image ${reference} any more`);
 }

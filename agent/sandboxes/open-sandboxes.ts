@@ -27,6 +27,7 @@ import { HostWatch } from './moving/host-watch.ts';
 import { SandboxCarrier } from './moving/sandbox-carrier.ts';
 import { type RecoveryDeps, recoverSandboxes } from './recover-sandboxes.ts';
 import { SandboxAdopter, type SandboxAdopterDeps } from './sandbox-adopter.ts';
+import { SandboxDepartures, type SandboxDeparturesDeps } from './sandbox-departures.ts';
 import { SandboxCreator } from './sandbox-creator.ts';
 import { SandboxMover, type SandboxMoverDeps } from './sandbox-mover.ts';
 import type { SharedStorage } from './moving/shared-storage.ts';
@@ -69,6 +70,8 @@ export interface HostSandboxes {
   readonly states: readonly SandboxState[];
   /** The storage that its sandboxes share with those of other hosts. */
   readonly storageId: string | undefined;
+  /** Failed attempts to take sandboxes over that are repeated; undefined where they do not move. */
+  readonly failing: SandboxAdopter['failing'] | undefined;
   /** Follows the operator's order from now on: unless it is `up`, no new sandbox is taken. */
   follow(order: HostOrder): void;
   /** Ends every machine: running sandboxes are paused. For the shutdown of the host. */
@@ -190,16 +193,25 @@ function openPrewarmed(
   });
 }
 
-type MovingPart = 'carrier' | 'watch' | 'adopter';
+interface Moving {
+  readonly mover: SandboxMover;
+  readonly adopter: SandboxAdopter;
+}
+type MovingDeps = Omit<
+  SandboxAdopterDeps & SandboxDeparturesDeps & SandboxMoverDeps,
+  'carrier' | 'watch' | 'adopter' | 'departures'
+>;
 
 /** @returns what moves the sandboxes from now on, where they may move */
 async function recover(
   moving: { readonly carrier: SandboxCarrier; readonly watch: HostWatch } | undefined,
-  deps: Omit<RecoveryDeps, 'adopter'> & Omit<SandboxAdopterDeps & SandboxMoverDeps, MovingPart>,
-): Promise<SandboxMover | undefined> {
+  deps: Omit<RecoveryDeps, 'adopter' | 'departures'> & MovingDeps,
+): Promise<Moving | undefined> {
   const adopter = moving && new SandboxAdopter({ ...deps, ...moving });
-  await recoverSandboxes({ ...deps, ...moving, adopter });
-  return adopter && moving && new SandboxMover({ ...deps, ...moving, adopter });
+  const departures = moving && new SandboxDepartures({ ...deps, ...moving });
+  await recoverSandboxes({ ...deps, ...moving, adopter, departures });
+  if (moving === undefined || adopter === undefined || departures === undefined) return undefined;
+  return { adopter, mover: new SandboxMover({ ...deps, ...moving, adopter, departures }) };
 }
 
 /** Recovers the sandboxes in the journal and removes the remains of all others. */
@@ -239,7 +251,8 @@ export async function openSandboxes(
     ...{ bootTimeoutMs: settings.bootTimeoutMs, observeStart: parts.observeStart },
   });
   const creator = new SandboxCreator({ ...common, registry, image: parts.image });
-  const mover = await recover(moving, { ...common, registry, hosts: directory.hosts });
+  const { hosts, diskLeases, sandboxes } = directory;
+  const taking = await recover(moving, { ...common, registry, hosts, diskLeases, sandboxes });
   const timer = announceRegularly(capacity, registry, log);
   return {
     registry,
@@ -251,14 +264,17 @@ export async function openSandboxes(
       return registry.states;
     },
     storageId: parts.shared?.id,
+    get failing() {
+      return taking?.adopter.failing;
+    },
     follow(order) {
       capacity.follow(order);
-      mover?.follow(order);
+      taking?.mover.follow(order);
     },
     stopAll: () => registry.stopAll(),
     async close() {
       clearInterval(timer);
-      await mover?.close();
+      await taking?.mover.close();
       capacity.close();
       await meter.close();
       await prewarmed.close();

@@ -4,14 +4,16 @@ import { failpoint } from '../system/failpoint.ts';
 import type { MachineDriver } from './machine-driver.ts';
 import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
 import type { SandboxAdopter } from './sandbox-adopter.ts';
+import type { SandboxDepartures } from './sandbox-departures.ts';
 import type { SandboxMounts } from './sandbox-mounts.ts';
 import type { SandboxRegistry } from './sandbox-registry.ts';
 import type { Snapshots } from './snapshots.ts';
 
 export interface RecoveryDeps {
   readonly registry: SandboxRegistry;
-  /** Undefined where sandboxes stay on their host, as is `carrier`. */
+  /** Undefined where sandboxes stay on their host, as are `departures` and `carrier`. */
   readonly adopter: SandboxAdopter | undefined;
+  readonly departures?: SandboxDepartures | undefined;
   readonly carrier?: SandboxCarrier | undefined;
   readonly journal: SandboxJournal;
   readonly driver: MachineDriver;
@@ -25,8 +27,8 @@ export interface RecoveryDeps {
  * when each sandbox is at rest, running or in a transition.
  */
 export async function recoverSandboxes(deps: RecoveryDeps): Promise<void> {
-  const { registry, adopter, journal, driver, mounts, snapshots } = deps;
-  await adopter?.forgetTakenRows();
+  const { registry, adopter, departures, journal, driver, mounts, snapshots } = deps;
+  await departures?.forgetTakenRows();
   const rows = await journal.list();
   for (const row of rows) registry.add(row);
   await Promise.all(rows.map((row) => registry.holdImage(row)));

@@ -36,6 +36,8 @@ import { trustVariables } from './trust-authority.ts';
 import { TransitionWatchdog } from './transition-watchdog.ts';
 
 const STOP = 'stop was asked for';
+const RESTARTS = 'the host restarts; attach again';
+const TAKEN = 'the sandbox went on at another host, which took this one for lost; attach again';
 const NOT_CONTINUED = 'it did not continue in time after a fork, so the host ended it';
 
 /** The commands of the REST API and the processes of sessions in a sandbox. */
@@ -177,7 +179,7 @@ export class SandboxActor {
     const begin = async (): Promise<void> => {
       const replaced = this.#withMounts(mounts);
       // A paused sandbox holds its image.
-      if (this.row.state !== 'paused' && lacksImage(this.#context))
+      if (this.row.state !== 'paused' && (await lacksImage(this.#context)))
         return beginImageWait(this.#context, 'start was asked for', replaced);
       // The session removes the checkpoint's files before it boots the machine.
       const change = { checkpoint: undefined, bootId: randomUUID(), ...replaced };
@@ -325,11 +327,9 @@ export class SandboxActor {
     return this.#gate.send(() => giveUpSandbox(this.#context));
   }
 
-  /** Forgets the sandbox, which another host has taken. */
+  /** Ends and forgets the sandbox, which another host has taken. May be repeated when it fails. */
   async forgetTaken(): Promise<void> {
-    this.#context.sandbox.letGo();
-    await this.detach();
-    await forgetTaken(this.#context);
+    await forgetTaken(this.#context, () => this.detach(TAKEN));
   }
 
   /** Whether its machine's directory must be on this host. */
@@ -439,7 +439,7 @@ export class SandboxActor {
   }
 
   /** Detaches from the machine, which keeps running. Journals and publishes nothing from now on. */
-  async detach(): Promise<void> {
+  async detach(why = RESTARTS): Promise<void> {
     const { sandbox, watchdog, copies, current, execs, processes } = this.#context;
     sandbox.detach();
     this.#drain.cancel();
@@ -452,7 +452,7 @@ export class SandboxActor {
     const idle = Promise.all([copies.copying, current.pausing, this.#mailbox.idle]);
     await settledWithin(idle, LIMITS.sandboxDetachMs);
     await current.leave('the agent ends');
-    processes.disconnect(new SessionError('internal_error', 'the host restarts; attach again'));
+    processes.disconnect(new SessionError('internal_error', why));
     await execs.detach();
   }
 

@@ -1,11 +1,12 @@
-import { runInBackground } from '../../shared/background.ts';
-import { toError } from '../../shared/errors.ts';
+import type { DiskLeases } from '../../shared/directory/disk-leases.ts';
+import { errnoOf, toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
-import type { SandboxJournal } from '../journal/sandbox-journal.ts';
-import type { SlotPool } from '../network/slot-pool.ts';
+import type { SandboxExecRow, SandboxJournal, SandboxRow } from '../journal/sandbox-journal.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { renewFiles } from '../system/renew-files.ts';
 import type { MachineDriver } from './machine-driver.ts';
+import type { CarriedSandbox } from './moving/carried-sandbox.ts';
+import { FailedAttempts } from './moving/failed-attempts.ts';
 import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
 import { isAtRest, takenExec, takenRow, wasLostRunning } from './moving/taken-sandbox.ts';
 import type { SandboxActor } from './sandbox-actor.ts';
@@ -19,29 +20,29 @@ export interface SandboxAdopterDeps {
   readonly driver: MachineDriver;
   readonly journal: SandboxJournal;
   readonly uids: UidPool;
-  readonly slots: SlotPool;
+  readonly diskLeases: Pick<DiskLeases, 'breakHold'>;
   readonly log: Logger;
 }
 
-/** Takes sandboxes over from other hosts, and lets go of those that other hosts have or may take. */
+/** Over a quarter of an hour, so that a lease on a disk lapses, or room is made, meanwhile. */
+const STARTS = { pauses: { min: 1_000, max: 60_000 }, max: 20 } as const;
+/** Within about a minute: after that another host may have more luck. */
+const ADOPTIONS = { pauses: { min: 1_000, max: 30_000 }, max: 7 } as const;
+/** For how long this host leaves alone what it could not go on with. */
+const LEFT_ALONE_MS = 600_000;
+
+/** Takes sandboxes over from other hosts. */
 export class SandboxAdopter {
   readonly #deps: SandboxAdopterDeps;
+  /** By VM id: they lie in this host's directory, and its journal has them not. */
+  readonly #adoptions = new FailedAttempts(ADOPTIONS.pauses, ADOPTIONS.max);
+  /** By id of the sandbox. */
+  readonly #starts = new FailedAttempts(STARTS.pauses, STARTS.max);
+  /** Until when what this host could not go on with is left alone, by VM id and `performance.now()`. */
+  readonly #leftAlone = new Map<string, number>();
 
   constructor(deps: SandboxAdopterDeps) {
     this.#deps = deps;
-  }
-
-  /** Removes from the journal what another host has taken while no agent ran here. */
-  async forgetTakenRows(): Promise<void> {
-    const { journal, registry, carrier, slots, log } = this.#deps;
-    for (const row of await journal.list()) {
-      if (row.uid < 0 || (await carrier.storage.has(row.vmId))) continue;
-      log.warn({ sandboxId: row.id, vmId: row.vmId }, 'sandbox:taken');
-      registry.noteMoved(row.id);
-      await failpoint('journal taken away', () => journal.remove(row.id));
-      const { slot } = row;
-      if (slot !== undefined) runInBackground('slot.release', () => slots.release(slot));
-    }
   }
 
   /**
@@ -50,103 +51,181 @@ export class SandboxAdopter {
    */
   async continueTaking(owned: ReadonlySet<string>): Promise<void> {
     const { carrier, registry } = this.#deps;
-    await Promise.all(registry.actors.map((actor) => this.#finishTaking(actor)));
+    for (const actor of registry.actors.filter(({ isPlaced }) => isPlaced)) {
+      await this.#claim(actor);
+      await this.#startIfLost(actor);
+    }
     for (const vmId of await carrier.storage.list()) {
       if (!owned.has(vmId)) await this.adopt(vmId);
     }
     for (const id of await carrier.released()) registry.noteMoved(id);
   }
 
+  /** How many sandboxes wait for another attempt: to go on with them, or to start them after a loss. */
+  get failing(): { readonly adopt: number; readonly start: number } {
+    return { adopt: this.#adoptions.size, start: this.#starts.size };
+  }
+
+  /** Whether this host has tried to go on with a machine in vain, and leaves it to others for a while. */
+  leavesAlone(vmId: string): boolean {
+    const until = this.#leftAlone.get(vmId) ?? 0;
+    if (until < performance.now()) this.#leftAlone.delete(vmId);
+    return this.#leftAlone.has(vmId);
+  }
+
+  /** Repeats what has failed, once that is due. */
+  async repeatFailed(): Promise<void> {
+    const { carrier, registry } = this.#deps;
+    for (const vmId of this.#adoptions.due) {
+      if (await carrier.storage.has(vmId)) await this.adopt(vmId);
+      else this.#adoptions.forget(vmId);
+    }
+    for (const id of this.#starts.due) {
+      const actor = registry.actors.find((each) => each.id === id);
+      if (actor?.isPlaced === true && wasLostRunning(actor.row)) await this.#startLost(actor);
+      else this.#starts.forget(id);
+    }
+  }
+
   /**
    * Goes on with a sandbox that another host had and whose machine's directory is here by now. May be
-   * repeated after a crash.
+   * repeated after a crash. A failure is repeated some times; then the machine is given up for others.
    * @returns false when what lies there is none, or cannot be read
    */
   async adopt(vmId: string): Promise<boolean> {
-    const { carrier, registry, driver, journal, uids, log } = this.#deps;
-    const directory = carrier.storage.directoryOf(vmId);
-    const uid = uids.take();
-    let actor: SandboxActor;
+    const { registry, log } = this.#deps;
+    let actor: SandboxActor | undefined;
     try {
-      const carried = await carrier.read(directory, vmId);
-      if (carried === undefined || registry.has(carried.row.id))
-        throw new Error('it is no sandbox that this host lacks');
-      await driver.receive?.({ vmId, uid });
-      if (!isAtRest(carried.row.state)) await renewFiles(carrier.outputOf({ vmId }));
-      const hasCheckpoint = await driver.hasCheckpoint(vmId);
-      const row = takenRow(carried.row, { uid, hasCheckpoint });
-      await failpoint('journal taken', () => journal.insert(row));
-      actor = registry.add(row);
-      await registry.holdImage(row);
-      log.info(
-        { sandboxId: row.id, vmId, from: carried.hostId, state: row.state },
-        'sandbox:moved',
-      );
+      actor = await this.#insert(vmId);
     } catch (error) {
-      uids.release(uid);
-      log.error({ vmId, err: toError(error) }, 'sandbox:adoptFailed');
+      const isRepeated = this.#adoptions.add(vmId);
+      log.error({ vmId, isRepeated, err: toError(error) }, 'sandbox:adoptFailed');
+      if (!isRepeated) await this.#giveBack(vmId);
       return false;
     }
-    await this.#takeExecs(actor);
+    this.#adoptions.forget(vmId);
+    if (actor === undefined) {
+      log.error({ vmId }, 'sandbox:notAdopted');
+      return false;
+    }
     registry.noteBack(actor.id);
     await actor.recover();
-    await this.#finishTaking(actor);
+    await this.#startIfLost(actor);
     return true;
   }
 
-  async #takeExecs({ row }: SandboxActor): Promise<void> {
-    const { carrier, journal, log } = this.#deps;
+  /** Makes the sandbox this host's. @returns undefined when it is none that this host lacks */
+  async #insert(vmId: string): Promise<SandboxActor | undefined> {
+    const { carrier, registry, driver, journal, uids, log } = this.#deps;
+    const carried = await carrier.read(carrier.storage.directoryOf(vmId), vmId);
+    if (carried === undefined || registry.has(carried.row.id)) return undefined;
+    const execs = await this.#execsOf(carried);
+    const uid = uids.take();
+    let row: SandboxRow;
     try {
-      const execs = await carrier.readExecs(carrier.storage.directoryOf(row.vmId), row);
-      const taken = execs.map((exec) => takenExec(exec, row));
-      await failpoint('journal taken execs', () => journal.addExecs(taken));
+      await driver.receive?.({ vmId, uid });
+      if (!isAtRest(carried.row.state)) {
+        await renewFiles(carrier.outputOf({ vmId }));
+        await this.#freeDisks(carried);
+      }
+      row = takenRow(carried.row, { uid, hasCheckpoint: await driver.hasCheckpoint(vmId) });
+      await failpoint('journal taken', () => journal.insert(row));
     } catch (error) {
+      uids.release(uid);
+      throw error;
+    }
+    const actor = registry.add(row);
+    log.info({ sandboxId: row.id, vmId, from: carried.hostId, state: row.state }, 'sandbox:moved');
+    if (await this.#addExecs(row, execs)) await carrier.keep(row);
+    await registry.holdImage(row);
+    return actor;
+  }
+
+  /**
+   * The commands of a sandbox that another host had. Those that cannot be understood are left behind.
+   * @throws Error when they cannot be read now
+   */
+  async #execsOf({ row }: CarriedSandbox): Promise<SandboxExecRow[]> {
+    const { carrier, log } = this.#deps;
+    try {
+      return await carrier.readExecs(carrier.storage.directoryOf(row.vmId), row);
+    } catch (error) {
+      if (errnoOf(error) !== undefined) throw error;
       log.error({ sandboxId: row.id, err: toError(error) }, 'sandbox:takeExecsFailed');
+      return [];
     }
   }
 
   /**
-   * Makes the copy beside the machine this host's own, which ends a taking, and starts what ran when
-   * its former host was lost.
+   * Frees the disks that the lost host holds for the sandbox, whose machine runs no more. A host that
+   * has one attached all the same is shut out of the storage before this one mounts it.
    */
-  async #finishTaking(actor: SandboxActor): Promise<void> {
-    const { carrier, hostId, log } = this.#deps;
-    if (!actor.isPlaced) return;
-    const { vmId } = actor.row;
-    const carried = await carrier.read(carrier.storage.directoryOf(vmId), vmId).catch(toError);
-    const isOwn = carried !== undefined && 'hostId' in carried && carried.hostId === hostId;
-    if (!isOwn) {
-      if (carried !== undefined && 'hostId' in carried) await this.#takeExecs(actor);
-      await carrier.keep(actor.row);
+  async #freeDisks({ hostId, row }: CarriedSandbox): Promise<void> {
+    const { diskLeases, log } = this.#deps;
+    for (const { diskId } of row.config.mounts ?? []) {
+      if (!(await diskLeases.breakHold({ accountId: row.accountId, diskId }, hostId))) continue;
+      log.warn({ sandboxId: row.id, diskId, lostHostId: hostId }, 'disk:holdBroken');
     }
-    if (!wasLostRunning(actor.row)) return;
-    await actor.startAfterLoss().catch((error: unknown) => {
-      log.warn({ sandboxId: actor.id, err: toError(error) }, 'sandbox:startAfterLossFailed');
-    });
   }
 
-  /** Gives every sandbox at rest up for other hosts. */
-  async releaseResting(): Promise<void> {
-    const { registry, log } = this.#deps;
-    for (const actor of registry.actors.filter(({ isPlaced }) => isPlaced)) {
-      try {
-        if (await actor.release()) registry.forgetMoved(actor);
-      } catch (error) {
-        log.warn({ sandboxId: actor.id, err: toError(error) }, 'sandbox:releaseFailed');
+  /** Gives everything up that this host has taken and not gone on with, since it is to be empty. */
+  async giveAllBack(): Promise<void> {
+    for (const vmId of this.#adoptions.ids) await this.#giveBack(vmId);
+  }
+
+  async #giveBack(vmId: string): Promise<void> {
+    const { carrier, log } = this.#deps;
+    this.#leftAlone.set(vmId, performance.now() + LEFT_ALONE_MS);
+    try {
+      if (await carrier.storage.release(vmId)) {
+        this.#adoptions.forget(vmId);
+        return log.warn({ vmId }, 'sandbox:givenBack');
       }
+    } catch (error) {
+      log.error({ vmId, err: toError(error) }, 'sandbox:giveBackFailed');
+    }
+    this.#adoptions.add(vmId);
+  }
+
+  /** Makes the copy beside the machine this host's own, which ends a taking. */
+  async #claim({ row }: SandboxActor): Promise<void> {
+    const { carrier, hostId, log } = this.#deps;
+    try {
+      const carried = await carrier.read(carrier.storage.directoryOf(row.vmId), row.vmId);
+      if (carried?.hostId === hostId) return;
+      const execs = carried === undefined ? [] : await this.#execsOf(carried);
+      if (await this.#addExecs(row, execs)) await carrier.keep(row);
+    } catch (error) {
+      log.error({ sandboxId: row.id, err: toError(error) }, 'sandbox:claimFailed');
     }
   }
 
-  /** Forgets the sandboxes that another host has taken: one that took this one for dead. */
-  async forgetTaken(): Promise<void> {
-    const { carrier, registry, log } = this.#deps;
-    const placed = registry.actors.filter(({ isPlaced }) => isPlaced);
-    const present = new Set(await carrier.storage.list());
-    for (const actor of placed.filter(({ row }) => !present.has(row.vmId))) {
-      if (!actor.isPlaced || (await carrier.storage.has(actor.row.vmId))) continue;
-      log.warn({ sandboxId: actor.id, vmId: actor.row.vmId }, 'sandbox:taken');
-      await actor.forgetTaken();
-      registry.forgetMoved(actor);
+  /** Journals commands of a sandbox, unless it has them. @returns whether it has them now */
+  async #addExecs(row: SandboxRow, execs: readonly SandboxExecRow[]): Promise<boolean> {
+    const { journal, log } = this.#deps;
+    try {
+      const taken = execs.map((exec) => takenExec(exec, row));
+      await failpoint('journal taken execs', () => journal.addExecs(taken));
+      return true;
+    } catch (error) {
+      log.error({ sandboxId: row.id, err: toError(error) }, 'sandbox:takeExecsFailed');
+      return false;
+    }
+  }
+
+  async #startIfLost(actor: SandboxActor): Promise<void> {
+    if (wasLostRunning(actor.row)) await this.#startLost(actor);
+  }
+
+  async #startLost(actor: SandboxActor): Promise<void> {
+    const { log } = this.#deps;
+    try {
+      await actor.startAfterLoss();
+      this.#starts.forget(actor.id);
+    } catch (error) {
+      const isRepeated = this.#starts.add(actor.id);
+      const failed = { sandboxId: actor.id, isRepeated, err: toError(error) };
+      log.warn(failed, 'sandbox:startAfterLossFailed');
     }
   }
 }

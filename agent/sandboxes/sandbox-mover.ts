@@ -8,9 +8,10 @@ import type { HostOrder } from '../../shared/schemas/host.ts';
 import type { HostCapacity } from './host-capacity.ts';
 import type { MachineDriver } from './machine-driver.ts';
 import type { SandboxAdopter } from './sandbox-adopter.ts';
+import type { SandboxDepartures } from './sandbox-departures.ts';
 import type { SandboxRegistry } from './sandbox-registry.ts';
 import type { CarriedRow } from './moving/carried-sandbox.ts';
-import type { HostWatch } from './moving/host-watch.ts';
+import type { HostWatch, LostHost } from './moving/host-watch.ts';
 import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
 import type { Place } from './moving/shared-storage.ts';
 import { isAtRest } from './moving/taken-sandbox.ts';
@@ -22,6 +23,7 @@ export interface SandboxMoverDeps {
   readonly hosts: Pick<Hosts, 'list'>;
   readonly registry: SandboxRegistry;
   readonly adopter: SandboxAdopter;
+  readonly departures: SandboxDepartures;
   readonly capacity: HostCapacity;
   readonly driver: MachineDriver;
   readonly log: Logger;
@@ -37,8 +39,14 @@ const TAKEN_AT_ONCE_MAX = 4;
  */
 export class SandboxMover {
   readonly #deps: SandboxMoverDeps;
+  readonly #stops: (() => void)[] = [];
   #order: HostOrder = 'up';
-  #stop: (() => void) | undefined;
+  /** When the directory was last heard of, by `performance.now()`. */
+  #heardAt = performance.now();
+  /** How often this host was silent for so long that others may have taken its sandboxes. */
+  #silences = 0;
+  /** After how many of them the storage has told which sandboxes this host still has. */
+  #silencesKnown = 0;
   #looking: Promise<void> = Promise.resolve();
   #isClosed = false;
   /** Machines that cannot be read, each reported once. */
@@ -48,36 +56,60 @@ export class SandboxMover {
     this.#deps = deps;
   }
 
-  /** Follows the operator's order from now on; the first one lets it begin. */
+  /** Follows the operator's order, heard just now; the first one lets it begin. */
   follow(order: HostOrder): void {
+    const now = performance.now();
+    if (now - this.#heardAt > LIMITS.hostTtlMs) this.#silences += 1;
+    this.#heardAt = now;
     this.#order = order;
-    this.#stop ??= repeatInBackground('sandbox.move', LIMITS.sandboxMoveLookMs, () => {
-      this.#looking = this.#look();
-      return this.#looking;
-    });
+    if (this.#stops.length > 0) return;
+    const everyMs = LIMITS.sandboxMoveLookMs;
+    this.#stops.push(
+      repeatInBackground('sandbox.move', everyMs, () => (this.#looking = this.#look())),
+      repeatInBackground('sandbox.leaveTaken', everyMs, () => this.#leavePublished()),
+    );
   }
 
   async close(): Promise<void> {
     this.#isClosed = true;
-    this.#stop?.();
+    for (const stop of this.#stops) stop();
     await this.#looking.catch(() => undefined);
     await this.#deps.watch.close();
   }
 
   async #look(): Promise<void> {
-    const { watch, adopter, capacity } = this.#deps;
+    const { watch, adopter, departures } = this.#deps;
     if (this.#isClosed) return;
+    const silences = this.#silences;
     await watch.beat();
-    await adopter.forgetTaken();
+    await departures.leaveTaken();
+    this.#silencesKnown = silences;
     const lost = await watch.lost();
     try {
-      if (this.#order === 'drained' && (await this.#hasSuccessor())) await adopter.releaseResting();
-      if (this.#order !== 'up' || capacity.load.isLow) return;
-      let left = await this.#takeFrom('released', TAKEN_AT_ONCE_MAX);
-      for (const { hostId } of lost) left = await this.#takeFrom({ hostId }, left);
+      if (this.#order === 'drained' && (await this.#hasSuccessor())) {
+        await adopter.giveAllBack();
+        await departures.releaseResting();
+      }
+      if (this.#order === 'up') await this.#takeAll(lost);
     } finally {
       for (const host of lost) host[Symbol.dispose]();
     }
+  }
+
+  /**
+   * After a silence: this host was frozen, or cut off. It may be shut out of the storage by now, and
+   * its machines are to end all the same.
+   */
+  async #leavePublished(): Promise<void> {
+    if (this.#silences > this.#silencesKnown) await this.#deps.departures.leavePublished();
+  }
+
+  async #takeAll(lost: readonly LostHost[]): Promise<void> {
+    const { adopter, capacity } = this.#deps;
+    await adopter.repeatFailed();
+    if (capacity.load.isLow) return;
+    let left = await this.#takeFrom('released', TAKEN_AT_ONCE_MAX);
+    for (const { hostId } of lost) left = await this.#takeFrom({ hostId }, left);
   }
 
   /** Whether another host takes what this one gives up. */
@@ -107,7 +139,8 @@ export class SandboxMover {
   }
 
   async #canTake(vmId: string, place: Place): Promise<boolean> {
-    const { carrier, driver, registry, log } = this.#deps;
+    const { carrier, driver, registry, adopter, log } = this.#deps;
+    if (adopter.leavesAlone(vmId)) return false;
     const directory = carrier.storage.directoryOf(vmId, place);
     try {
       const carried = await carrier.read(directory, vmId);

@@ -248,6 +248,10 @@ export class InMemoryDriver implements MachineDriver {
     return Promise.resolve(this.#host.disks.has(id));
   }
 
+  needsImage(id: string): Promise<boolean> {
+    return Promise.resolve(!this.#host.disks.has(id));
+  }
+
   hasTemplate(): Promise<boolean> {
     return Promise.resolve(this.#hasTemplates);
   }

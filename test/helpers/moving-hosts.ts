@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { randomBytes } from 'node:crypto';
 import type { Host } from '../../shared/schemas/host.ts';
+import { detectCgroups, killGroup, processesBelow } from '../../agent/system/cgroup.ts';
 import type { ApiClient } from './api.ts';
 import type { Environment } from './daemon.ts';
 import { sandboxSettings } from './sandboxes.ts';
@@ -22,6 +23,25 @@ export const movingSettings = (directory: string): Environment => ({
 const idOf = async ({ environment }: StackNode): Promise<string> =>
   (await readFile(join(environment['AGENT_DATA_DIR'] ?? '', 'host-id'), 'utf8')).trim();
 
+const cgroups = await detectCgroups();
+const KILLED_WITHIN_MS = 20_000;
+
+const groupOf = async (node: StackNode): Promise<string> =>
+  `${node.environment['AGENT_CGROUP']}/${await idOf(node)}`;
+
+/** Everything that runs on a host: its agent, and its machines with what belongs to them. */
+export const processesOf = async (node: StackNode): Promise<number[]> => [
+  node.daemon.pid,
+  ...(await processesBelow(cgroups, await groupOf(node))),
+];
+
+/** Ends everything that runs on a host, as a loss of power does. */
+export async function losePower(node: StackNode): Promise<void> {
+  const group = await groupOf(node);
+  await node.daemon.stop('SIGKILL');
+  await killGroup(cgroups, group, KILLED_WITHIN_MS);
+}
+
 /** Two hosts and an operator of them. */
 interface MovingHosts {
   readonly operator: ApiClient;
@@ -29,8 +49,11 @@ interface MovingHosts {
   readonly ids: readonly [string, string];
 }
 
-export async function addSecondHost(stack: Stack): Promise<MovingHosts> {
-  const second = await stack.addAgent();
+export async function addSecondHost(
+  stack: Stack,
+  settings: Environment = {},
+): Promise<MovingHosts> {
+  const second = await stack.addAgent(settings);
   await second.start();
   const operator = await stack.newClient(['operator']);
   const [first] = stack.agents;

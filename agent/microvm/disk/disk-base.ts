@@ -56,6 +56,13 @@ export async function findBase(directory: string, host: BaseHost): Promise<DiskB
   throw new Error(`the image that its disk began with, ${base.path}, is gone`);
 }
 
+/** Whether a disk stands on the copy that hosts share, so that it needs no image of this host. */
+export async function standsOnCopy(directory: string, host: BaseHost): Promise<boolean> {
+  const { path, copy } = (await readBase(directory)) ?? {};
+  if (copy === undefined || host.bases === undefined) return false;
+  return path === host.bases.pathOf(copy) && existsSync(path);
+}
+
 /**
  * Like {@link recordBase}, in a directory that nothing depends on yet.
  * @returns path to make durable
