@@ -72,6 +72,7 @@ export class DiskBases {
     await rm(aside, { force: true });
     const file = await open(aside, 'wx+', 0o400);
     try {
+      await file.chmod(0o444); // Each machine reads it as a user of its own.
       await native.copyMemory(from, file.fd, size);
       await file.sync();
     } finally {
