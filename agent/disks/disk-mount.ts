@@ -1,5 +1,5 @@
 import { mkdir, rmdir, statfs } from 'node:fs/promises';
-import { AppError } from '../../shared/errors.ts';
+import { AppError, errnoOf } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { diskProgramPath, native } from '../native/native.ts';
 import { ProgramError, ProgramTimeoutError, run } from '../system/spawn.ts';
@@ -10,7 +10,7 @@ const FREE_WITHIN_MS = 4_000;
 const LEFT_WITHIN_MS = 1_000;
 
 /** Exit codes of disk.c. */
-const EXIT = { noImage: 3, inUse: 4, attachedElsewhere: 5 } as const;
+const EXIT = { noImage: 3, inUse: 4, attachedElsewhere: 5, storageFailed: 6 } as const;
 
 /** The image is attached to a loop device that was set up outside of Berth, without the lock. */
 export class AttachedElsewhereError extends AppError {
@@ -20,7 +20,15 @@ export class AttachedElsewhereError extends AppError {
   }
 }
 
-function toAppError(error: unknown): unknown {
+const storageFailed = (cause: unknown): AppError =>
+  new AppError('unavailable', 'the storage of the disk failed; try again', { cause });
+
+/** The kernel makes a file system read-only whose device fails, as when its host was shut out. */
+const storageErrors: ReadonlySet<string | undefined> = new Set(['EIO', 'EROFS']);
+
+/** The error for callers of a call on a disk that is being attached. */
+export function toAppError(error: unknown): unknown {
+  if (storageErrors.has(errnoOf(error))) return storageFailed(error);
   if (!(error instanceof ProgramError)) return error;
   switch (error.exitCode) {
     case EXIT.noImage: {
@@ -32,6 +40,9 @@ function toAppError(error: unknown): unknown {
     }
     case EXIT.attachedElsewhere: {
       return new AttachedElsewhereError(error);
+    }
+    case EXIT.storageFailed: {
+      return storageFailed(error);
     }
     default: {
       return error;
@@ -46,7 +57,7 @@ const disk = (args: readonly (string | number)[], timeoutMs: number): Promise<st
  * Mounts a disk image through a loop device. The kernel frees the device with the mount, and the
  * device holds the lock on the image for as long as it exists (disk.c).
  * @param firstLoop the first loop device number that belongs to this host (LoopDevices)
- * @throws AppError `not_found`; `unavailable` while the image is attached already;
+ * @throws AppError `not_found`; `unavailable` while the image is attached already or its storage fails;
  *   ProgramTimeoutError when the storage does not answer
  */
 export async function mountImage(image: string, target: string, firstLoop: number): Promise<void> {

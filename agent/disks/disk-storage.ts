@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { runInBackground } from '../../shared/background.ts';
-import { AppError, errnoOf, toError } from '../../shared/errors.ts';
+import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { failpoint } from '../system/failpoint.ts';
@@ -11,6 +11,7 @@ import {
   isImageFree,
   mountAgain,
   mountImage,
+  toAppError,
   unmountImage,
   unmountLeftover,
 } from './disk-mount.ts';
@@ -37,12 +38,6 @@ export interface DiskStorageOptions {
   /** Runs on the mounted disk before anybody uses it, within the same deadline. */
   readonly onMounted: (layout: DiskLayout) => Promise<void>;
   readonly log: Logger;
-}
-
-/** The kernel makes a file system read-only whose device fails, as when its host was shut out. */
-function toUnavailable(error: unknown): unknown {
-  if (!['EIO', 'EROFS'].includes(errnoOf(error) ?? '')) return error;
-  return new AppError('unavailable', 'the storage of the disk failed; try again', { cause: error });
 }
 
 /**
@@ -125,7 +120,7 @@ export class DiskStorage {
       });
     } catch (error) {
       if (!isLate) this.#isFree = await this.unmount();
-      throw toUnavailable(error);
+      throw toAppError(error);
     }
   }
 

@@ -1,5 +1,6 @@
 #include "disk-failure.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,4 +8,8 @@
 _Noreturn void fail(int code, const char *what, int error) {
   fprintf(stderr, "%s: %s\n", what, strerror(error));
   exit(code);
+}
+
+_Noreturn void fail_on_storage(const char *what, int error) {
+  fail(error == EIO || error == EROFS ? STORAGE_FAILED : FAILED, what, error);
 }

@@ -64,9 +64,9 @@ static void try_storage(int image, const char *path) {
   static char block[BLOCK_BYTES];
   struct statfs room;
   struct stat status;
-  if (fstatfs(image, &room) != 0 || fstat(image, &status) != 0) fail(FAILED, path, errno);
+  if (fstatfs(image, &room) != 0 || fstat(image, &status) != 0) fail_on_storage(path, errno);
   if (status.st_nlink == 0) fail(NO_IMAGE, path, ENOENT); /* Deleted after it was opened. */
-  if (pread(image, block, sizeof block, 0) < 0) fail(FAILED, path, errno);
+  if (pread(image, block, sizeof block, 0) < 0) fail_on_storage(path, errno);
 }
 
 static void refuse_other_loops(int image, const char *path, int own) {
@@ -81,7 +81,7 @@ static _Noreturn void fail_with_log(int context, const char *what) {
   int error = errno;
   for (ssize_t length; (length = read(context, log, sizeof log - 1)) > 0;)
     fprintf(stderr, "%.*s\n", (int)length, log);
-  fail(FAILED, what, error);
+  fail_on_storage(what, error);
 }
 
 /*

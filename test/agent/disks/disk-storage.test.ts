@@ -14,31 +14,53 @@ import { MiB } from '../../../shared/units.ts';
 import { newDiskRecord } from '../../helpers/disk-record.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 
-test('a disk that becomes read-only while it is mounted can be mounted again later', async (t) => {
-  await using directory = await temporaryDirectory();
+/** A disk that is not mounted. @param onMounted runs where an agent clears the disk's uploads */
+async function newDisk(onMounted: (mount: string) => Promise<void>) {
+  const directory = await temporaryDirectory();
   const hostId = newHostId();
   const log = createLogger('test', {});
   const files = new DiskFiles(directory.path, 64 * MiB, hostId);
   await files.prepare();
   const record = newDiskRecord();
-  const { id: diskId, accountId } = record;
   await files.create(record);
-  const target = join(directory.path, 'mount');
-  let fails = true;
+  const { id: diskId, accountId } = record;
+  const [image, target] = [files.imagePath(diskId), join(directory.path, 'mount')];
   const storage = new DiskStorage({
-    ...{ accountId, diskId, image: files.imagePath(diskId), target, log },
+    ...{ accountId, diskId, image, target, log },
     held: join(directory.path, 'held'),
     loops: new LoopDevices(hostId, log),
     calls: new StorageCalls(),
-    onMounted: async ({ contents }) => {
-      if (fails) await run('mount', ['-o', 'remount,ro', target]);
-      await mkdir(join(contents, 'new'));
-    },
+    onMounted: () => onMounted(target),
   });
-  await t.throwsAsync(storage.mount(), { code: 'unavailable' });
-  t.true(storage.isFree);
-  t.deepEqual(await mountsBelow(directory.path), []);
+  return {
+    storage,
+    image,
+    mounts: () => mountsBelow(directory.path),
+    [Symbol.asyncDispose]: () => directory[Symbol.asyncDispose](),
+  };
+}
+
+test('a disk that becomes read-only while it is mounted can be mounted again later', async (t) => {
+  let fails = true;
+  await using disk = await newDisk(async (mount) => {
+    if (fails) await run('mount', ['-o', 'remount,ro', mount]);
+    await mkdir(join(mount, 'contents/new'));
+  });
+  await t.throwsAsync(disk.storage.mount(), { code: 'unavailable' });
+  t.true(disk.storage.isFree);
+  t.deepEqual(await disk.mounts(), []);
   fails = false;
-  await storage.mount();
-  t.true(await storage.unmount());
+  await disk.storage.mount();
+  t.true(await disk.storage.unmount());
+});
+
+test('a disk that the kernel mounts read-only at most can be mounted again later', async (t) => {
+  await using disk = await newDisk(async () => undefined);
+  await run('tune2fs', ['-O', 'read-only', disk.image]);
+  await t.throwsAsync(disk.storage.mount(), { code: 'unavailable' });
+  t.true(disk.storage.isFree);
+  t.deepEqual(await disk.mounts(), []);
+  await run('tune2fs', ['-O', '^read-only', disk.image]);
+  await disk.storage.mount();
+  t.true(await disk.storage.unmount());
 });
