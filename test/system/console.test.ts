@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import anyTest, { type TestFn } from 'ava';
-import { Redis } from 'ioredis';
+import { keys } from '../../shared/directory/keys.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { ConsolePage } from '../helpers/console-page.ts';
 import { checkNoProblems, endConsole } from '../helpers/console-test.ts';
@@ -347,7 +347,6 @@ test.serial('operators see hosts, and cordon, drain and remove them', async (t) 
   await page.shows('No host has ever reported to this region.');
   checkNoProblems(t);
   // The end of the stack starts its agent once more, which a removed host refuses.
-  const redis = new Redis(stack.environment['REDIS_URL'] ?? '');
-  await redis.del(...(await redis.keys('*:removed-hosts')));
-  redis.disconnect();
+  const redis = await stack.redisClient();
+  await redis.del(keys.removedHosts(stack.environment['REGION'] ?? ''));
 });
