@@ -9,10 +9,12 @@ import { ReachableNetworks } from '../shared/reachable-networks.ts';
 import type { SandboxImage } from '../shared/schemas/sandbox-image.ts';
 import type { Logger } from '../shared/log.ts';
 import { settledWithin } from '../shared/settled-within.ts';
-import { StorageWatch } from '../shared/storage-watch.ts';
+import type { StorageWatch } from '../shared/storage-watch.ts';
 import { Buckets } from './buckets/buckets.ts';
 import { DiskRegistry } from './disks/disk-registry.ts';
 import { DiskUses } from './disks/disk-use.ts';
+import { watchDisks } from './execs/watch-storage.ts';
+import { watchSandboxes } from './sandboxes/watch-storage.ts';
 import type { ExecRegistry } from './execs/exec-registry.ts';
 import { openExecs } from './execs/open-execs.ts';
 import { openGuestNetwork } from './guest-network/open-guest-network.ts';
@@ -34,6 +36,7 @@ import { DiskFiles } from './disks/disk-files.ts';
 import { poolThreads } from './disks/disk-threads.ts';
 import { LoopDevices } from './disks/loop-devices.ts';
 import { StorageCalls } from './disks/storage-calls.ts';
+import { RegionStorage } from './system/region-storage.ts';
 import { StorageFence } from './system/storage-fence.ts';
 import {
   BUCKETS_GROUP,
@@ -87,6 +90,7 @@ export interface Host {
   readonly disks: DiskRegistry;
   readonly execs: ExecRegistry;
   readonly files: DiskFiles;
+  /** Watches the storage of disks; that of sandboxes has a watch of its own. */
   readonly storage: StorageWatch;
   /** Undefined when this host runs none. */
   readonly sandboxes: HostSandboxes | undefined;
@@ -97,29 +101,6 @@ export interface Host {
   drain(): Promise<void>;
   /** Ends what runs but for sandboxes, gives every disk up, and leaves nothing else on the host. */
   close(): Promise<void>;
-}
-
-/** @returns `guard` has the commands of a registry ended when the storage is about to run full */
-function watchStorage(
-  config: AgentConfig,
-  dataDir: string,
-  log: Logger,
-): { readonly storage: StorageWatch; readonly guard: (execs: ExecRegistry) => void } {
-  let guarded: ExecRegistry | undefined;
-  const shared = config.sandboxes?.shared;
-  const storage = new StorageWatch({
-    directories: [dataDir, config.storageDir, ...(shared === undefined ? [] : [shared.directory])],
-    reserveBytes: config.storageReserveBytes,
-    refusal: new AppError('host_full', 'the storage of the host is almost full; try again'),
-    // Disks are sparse files: when the storage is full, writes that a disk has already accepted
-    // fail, and its file system breaks.
-    onCritical: () => {
-      const reason = 'the storage of the host ran full; the command was ended';
-      guarded?.endWriters(new AppError('outcome_unknown', reason));
-    },
-    log,
-  });
-  return { storage, guard: (execs) => (guarded = execs) };
 }
 
 /** How long each part of a start took: where to look when one was slow. */
@@ -134,22 +115,43 @@ class StartParts {
   }
 }
 
-/** Storage that does not answer does not keep the host from starting: it is not ready meanwhile. */
-async function openFiles(config: AgentConfig, hostId: string, log: Logger): Promise<DiskFiles> {
-  const files = new DiskFiles(config.storageDir, config.diskSizeBytes, hostId);
-  const prepared = files.prepare();
+/**
+ * Storage that does not answer does not keep the host from starting: it is not ready meanwhile.
+ * @throws Error when the storage is not there
+ */
+async function openFiles(
+  { storageDir, diskSizeBytes }: AgentConfig,
+  {
+    dataDir,
+    directory,
+    hostId,
+    log,
+  }: {
+    readonly dataDir: string;
+    readonly directory: Directory;
+    readonly hostId: string;
+    readonly log: Logger;
+  },
+): Promise<{ readonly region: RegionStorage; readonly files: DiskFiles }> {
+  const region = new RegionStorage({
+    directory: storageDir,
+    dataDir,
+    isFirstHost: async () =>
+      (await directory.hosts.list()).every((entry) => entry.hostId === hostId),
+  });
+  const files = new DiskFiles(region, diskSizeBytes, hostId);
+  const prepared = region.check().then(() => files.prepare());
   const report = (err: unknown): void => log.error({ err: toError(err) }, 'storage:prepareFailed');
   prepared.catch(report);
   if (await settledWithin(prepared, LIMITS.startStepMsMax)) await prepared;
   else log.error('storage:silent');
-  return files;
+  return { region, files };
 }
 
 const openHostImages = (
-  { images, storageDir }: AgentConfig,
-  parts: Omit<ImageParts, 'storageDir' | 'firstLoop'> & { readonly loops: LoopDevices },
-): Promise<HostImages> =>
-  openImages(images, { ...parts, storageDir, firstLoop: parts.loops.firstNumber });
+  { images }: AgentConfig,
+  parts: Omit<ImageParts, 'firstLoop'> & { readonly loops: LoopDevices },
+): Promise<HostImages> => openImages(images, { ...parts, firstLoop: parts.loops.firstNumber });
 
 function warnOfFewThreads(log: Logger): void {
   if (poolThreads >= LIMITS.poolThreadsMin) return;
@@ -220,20 +222,27 @@ async function openRuntime(
   config: AgentConfig,
   parts: Omit<
     SandboxParts,
-    'image' | 'images' | 'openDriver' | 'namespaces' | 'policies' | 'encryptionKeys' | 'shared'
+    | 'storage'
+    | 'image'
+    | 'images'
+    | 'openDriver'
+    | 'namespaces'
+    | 'policies'
+    | 'encryptionKeys'
+    | 'shared'
   > &
     HostGroups & {
       readonly loops: LoopDevices;
       readonly images: HostImages;
       readonly clusterAddresses: ImageParts['clusterAddresses'];
     },
-): Promise<Pick<Host, 'image' | 'sandboxes'> & { closeNetwork: () => Promise<void> }> {
+): Promise<Pick<Host, 'image' | 'sandboxes'> & { close: () => Promise<void> }> {
   const { sandboxes: settings, defaultImageDir } = config;
   const runtime = settings?.runtime;
   const imagePath = runtime?.kind === 'microvm' ? runtime.rootDisk : defaultImageDir;
   const image = await readImage(imagePath, parts.log);
   if (settings === undefined) {
-    return { image, sandboxes: undefined, closeNetwork: async () => undefined };
+    return { image, sandboxes: undefined, close: async () => undefined };
   }
   const rows = await parts.journal.sandboxes.list();
   const network = await openGuestNetwork({
@@ -245,14 +254,22 @@ async function openRuntime(
   const shared = await openSharedStorage(settings, parts);
   const openWith = (slots: SlotPool): Promise<MachineDriver> =>
     openDriver(config, settings, { ...parts, storage: shared, slots });
+  const { storageReserveBytes: reserveBytes } = config;
+  const storage = watchSandboxes({ ...parts, reserveBytes }, shared);
   const { namespaces, policies } = network;
   const { encryptionKeys } = config.cluster;
   const sandboxes = await openSandboxes(settings, {
-    ...{ ...parts, shared },
+    ...{ ...parts, shared, storage },
     images: new SandboxImages({ ...parts.images, tree: settings.runtime.kind === 'container' }),
     ...{ image, namespaces, policies, encryptionKeys, openDriver: openWith },
   });
-  return { image, sandboxes, closeNetwork: () => network.close() };
+  return {
+    ...{ image, sandboxes },
+    close: async () => {
+      storage.close();
+      await network.close();
+    },
+  };
 }
 
 function openDisks(
@@ -305,6 +322,18 @@ interface StartOptions {
   readonly clusterAddresses: ImageParts['clusterAddresses'];
 }
 
+/** Opens the journal, and clears away what a former agent left. */
+async function openJournal(
+  dataDir: string,
+  groups: HostGroups,
+  { parts, log }: { readonly parts: StartParts; readonly log: Logger },
+): Promise<Journal> {
+  await parts.time('formerProcesses', () => endFormerProcesses(groups, log));
+  const journal = await parts.time('journal', () => Journal.open(paths.journal(dataDir)));
+  await parts.time('reclaim', () => reclaim(dataDir, groups, journal, log));
+  return journal;
+}
+
 /** Opens the journal, clears away what a former agent left, and makes the actors' home. */
 export async function openHost(
   config: AgentConfig,
@@ -314,24 +343,25 @@ export async function openHost(
 ): Promise<Host> {
   warnOfFewThreads(log);
   const dataDir = await realpath(config.dataDir); // The path that the kernel shows for mounts.
-  const cgroups = await detectCgroups();
   const cgroupParent = `${config.cgroupParent}/${hostId}`;
-  const groups: HostGroups = { cgroups, cgroupParent };
+  const groups: HostGroups = { cgroups: await detectCgroups(), cgroupParent };
   const parts = new StartParts();
-  await parts.time('formerProcesses', () => endFormerProcesses(groups, log));
-  const journal = await parts.time('journal', () => Journal.open(paths.journal(dataDir)));
-  await parts.time('reclaim', () => reclaim(dataDir, groups, journal, log));
+  const journal = await openJournal(dataDir, groups, { parts, log });
   // Parts that may be set up wrong come before leftovers on the host.
-  const files = await parts.time('storage', () => openFiles(config, hostId, log));
+  const { region, files } = await parts.time('storage', () =>
+    openFiles(config, { dataDir, directory, hostId, log }),
+  );
   const seccomp = await readSeccomp(config.seccompProfile, CAPABILITIES);
   await using undo = new AsyncDisposableStack();
   await openHelpers(groups, dataDir, undo);
   const loops = new LoopDevices(hostId, log);
   loops.sweepSoon();
-  const { storage, guard } = watchStorage(config, dataDir, log);
+  const { storage, guard } = watchDisks({ ...config, dataDir, region, log });
   const shared = { hostId, dataDir, directory, loops, log };
-  const known = { ...shared, storage, clusterAddresses, observeStart };
-  const images = await parts.time('images', () => openHostImages(config, { ...groups, ...known }));
+  const known = { ...shared, clusterAddresses, observeStart };
+  const images = await parts.time('images', () =>
+    openHostImages(config, { ...groups, ...known, region, storage }),
+  );
   const uses = new DiskUses(directory, log);
   const disks = openDisks(config, groups, { ...shared, files, uses });
   const { execs, pool } = await parts.time('execs', () =>
@@ -340,10 +370,9 @@ export async function openHost(
   guard(execs);
   pool.fill();
   const mounts = new HeldDisks({ dataDir, journal: journal.diskHolds, disks, log });
-  const own = { ...known, journal, images };
-  const { image, sandboxes, closeNetwork } = await parts.time('sandboxes', () =>
-    openRuntime(config, { ...groups, ...own, mounts }),
-  );
+  const own = { ...groups, ...known, journal, images, mounts };
+  const runtime = await parts.time('sandboxes', () => openRuntime(config, own));
+  const { image, sandboxes } = runtime;
   images.startEviction(); // From now on every image that a sandbox needs is held.
   log.info({ partsMs: parts.ms }, 'host:opened');
   const helpers = undo.move();
@@ -363,7 +392,7 @@ export async function openHost(
     async close() {
       storage.close();
       await sandboxes?.close();
-      await closeNetwork();
+      await runtime.close();
       const reason = new AppError('outcome_unknown', 'the host shut down and ended the command');
       execs.endAll(reason);
       await disks.closeAll(reason);

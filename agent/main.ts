@@ -219,6 +219,9 @@ const internalRoutes =
     return gate.admitting('object-forward', (...all) => objects.handleForwarded(...all));
   };
 
+const problemOf = ({ storage, sandboxes }: Host): string | undefined =>
+  storage.problem ?? sandboxes?.storage.problem;
+
 /** Why the agent is not ready, or undefined when it is. */
 function whatIsMissing(
   draining: boolean,
@@ -263,7 +266,7 @@ async function start(config: AgentConfig): Promise<void> {
   ownProcessFaults(log, metrics.registry);
   const started = { ...metrics, log, clusterAddresses: addresses };
   const host: Host = await openHost(config, directory, hostId, started);
-  const { disks, storage, sandboxes } = host;
+  const { disks, sandboxes } = host;
 
   let draining = false;
   const isDraining = (): boolean => draining;
@@ -286,7 +289,7 @@ async function start(config: AgentConfig): Promise<void> {
     http: { ...http, port: config.adminPort, connections: config.http.internal, tls: clusterTls },
     registry: metrics.registry,
     find: internalRoutes(gate, data, files, objects),
-    ready: async () => whatIsMissing(isDraining(), storage.problem, links.isConnected),
+    ready: async () => whatIsMissing(isDraining(), problemOf(host), links.isConnected),
   });
   const stopSweeping = sweepDeletedDisks({ hostId, files: host.files, directory, disks, log });
   const publicServer = await openPublicServer({ ...http, tls }, parts, objects);

@@ -58,7 +58,7 @@ const handlersOf = ({ registry, creator }: HostSandboxes): JobHandlers<JobKind> 
   'disk.stat': refuse,
   'disk.delegations': async () => answer({ delegations: [] }),
   'disk.revoke': refuse,
-  ...sandboxJobs({ registry, creator }),
+  ...sandboxJobs({ registry, creator, storage: { refuseIfUnusable: () => undefined } }),
 });
 
 const histogram = <L extends string>(name: string, ...labelNames: L[]): Histogram<L> =>

@@ -9,8 +9,12 @@ const CHECK_EVERY_MS = 500;
 const CRITICAL_SHARE = 0.25;
 
 export interface StorageWatchOptions {
+  /** Begins the sentences about it. */
+  readonly name?: string;
   /** The directories whose file systems must keep free space. */
   readonly directories: readonly string[];
+  /** @throws Error when the storage is not there, though its directory is */
+  readonly check?: () => Promise<void>;
   /** Free bytes below which new work is refused. */
   readonly reserveBytes: number;
   /** The error for new work while free space is below the reserve. */
@@ -59,13 +63,19 @@ export class StorageWatch {
 
   /** Why the storage cannot be used at the moment, or undefined. */
   get problem(): string | undefined {
-    if (this.isSilent) return 'the storage does not answer';
-    return this.#failure === undefined ? undefined : `the storage fails: ${this.#failure}`;
+    const { name = 'the storage' } = this.#options;
+    if (this.isSilent) return `${name} does not answer`;
+    return this.#failure === undefined ? undefined : `${name} fails: ${this.#failure}`;
   }
 
   /** @throws AppError the refusal; `unavailable` while the storage cannot be used */
   refuseIfLow(): void {
     if (this.isLow) throw this.#options.refusal;
+    this.refuseIfUnusable();
+  }
+
+  /** @throws AppError `unavailable` while the storage cannot be used */
+  refuseIfUnusable(): void {
     if (this.problem !== undefined) throw new AppError('unavailable', `${this.problem}; try again`);
   }
 
@@ -74,13 +84,14 @@ export class StorageWatch {
   }
 
   async #check(): Promise<void> {
-    const { directories, reserveBytes, onCritical, log } = this.#options;
+    const { directories, check, reserveBytes, onCritical, log } = this.#options;
     this.#askedAt = performance.now();
     const silence = setTimeout(() => {
       log.error({ directories }, 'storage:silent');
     }, LIMITS.storageSilenceMsMax);
     try {
       const free = await Promise.all(directories.map(freeBytes));
+      await check?.();
       if (this.#failure !== undefined) log.info({ directories }, 'storage:usableAgain');
       this.#failure = undefined;
       const wasLow = this.isLow;

@@ -291,6 +291,7 @@ export class DiskActor {
       // A helper that hangs may still write to the image when the storage recovers, and so may what
       // could not be unmounted. The lease is left to expire: until then no other host may attach it.
       if (this.#storage.isFree) await leases.release(lease);
+      await this.#refuseIfMissing(error);
       throw error;
     }
     const onLost = (): void => this.#lose(attachment);
@@ -302,6 +303,12 @@ export class DiskActor {
     this.#attachment = attachment;
     log.info({ diskId: this.#disk.diskId, epoch: lease.epoch }, 'disk:attached');
     return attachment;
+  }
+
+  /** A disk that is not found is gone only if its storage is there. @throws AppError `unavailable` */
+  async #refuseIfMissing(error: unknown): Promise<void> {
+    if (!(error instanceof AppError) || error.code !== 'not_found') return;
+    await this.#storage.work(() => this.#deps.files.exists(this.#disk.diskId));
   }
 
   async #attachBacking(mount: StoredMount): Promise<AttachedBacking> {

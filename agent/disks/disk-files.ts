@@ -5,6 +5,7 @@ import type { DiskRecord } from '../../shared/directory/disk-record.ts';
 import { errnoOf } from '../../shared/errors.ts';
 import type { RootAttrs } from '../../shared/schemas/disk.ts';
 import { type DiskManifest, parseManifest } from '../../shared/schemas/disk-manifest.ts';
+import type { RegionStorage } from '../system/region-storage.ts';
 import { run } from '../system/spawn.ts';
 import { syncPath, writeDurably } from '../system/write-durably.ts';
 
@@ -51,6 +52,7 @@ async function makeFileSystem(path: string, sizeBytes: number, root: RootAttrs):
  * them may mount an image.
  */
 export class DiskFiles {
+  readonly #storage: Pick<RegionStorage, 'refuseIfMissing'>;
   readonly #directory: string;
   readonly #sizeBytes: number;
   /** Marks disks that this host is creating or deleting; other hosts leave those alone. */
@@ -58,14 +60,20 @@ export class DiskFiles {
   readonly #asides = new Set<string>();
   #hasLeftovers = false;
 
-  constructor(storageDir: string, sizeBytes: number, hostId: string) {
-    this.#directory = join(storageDir, 'disks');
+  constructor(
+    storage: Pick<RegionStorage, 'directory' | 'refuseIfMissing'>,
+    sizeBytes: number,
+    hostId: string,
+  ) {
+    this.#storage = storage;
+    this.#directory = join(storage.directory, 'disks');
     this.#sizeBytes = sizeBytes;
     this.#asidePrefix = `.${hostId}-`;
   }
 
   /** Creates the directory and removes what a crash of this host left unfinished. Idempotent. */
   async prepare(): Promise<void> {
+    await this.#storage.refuseIfMissing();
     await mkdir(this.#directory, { recursive: true, mode: 0o700 });
     for (const name of await readdir(this.#directory)) {
       const path = join(this.#directory, name);
@@ -78,14 +86,16 @@ export class DiskFiles {
     return join(this.#directory, diskId, 'image.ext4');
   }
 
+  /** @throws AppError `unavailable` when nothing is there because the storage is not */
   async exists(diskId: string): Promise<boolean> {
     try {
       await stat(this.imagePath(diskId));
       return true;
     } catch (error) {
-      if (errnoOf(error) === 'ENOENT') return false;
-      throw error;
+      if (errnoOf(error) !== 'ENOENT') throw error;
     }
+    await this.#storage.refuseIfMissing();
+    return false;
   }
 
   /**
@@ -119,7 +129,10 @@ export class DiskFiles {
     return parseManifest(await readFile(join(this.#directory, diskId, 'manifest.json'), 'utf8'));
   }
 
-  /** Deletes image and manifest. They are renamed first, so that the disk disappears in one step. */
+  /**
+   * Deletes image and manifest. They are renamed first, so that the disk disappears in one step.
+   * @throws AppError as {@link exists}
+   */
   async remove(diskId: string): Promise<void> {
     const doomed = this.#newAside();
     try {
@@ -127,7 +140,7 @@ export class DiskFiles {
       await syncPath(this.#directory);
       await rm(doomed, { recursive: true, force: true });
     } catch (error) {
-      if (errnoOf(error) === 'ENOENT') return;
+      if (errnoOf(error) === 'ENOENT') return await this.#storage.refuseIfMissing();
       this.#hasLeftovers = true;
       throw error;
     } finally {

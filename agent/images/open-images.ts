@@ -6,6 +6,7 @@ import type { StorageWatch } from '../../shared/storage-watch.ts';
 import { DAY_MS, GiB } from '../../shared/units.ts';
 import type { HostGroups } from '../system/helper-group.ts';
 import { paths } from '../system/paths.ts';
+import type { RegionStorage } from '../system/region-storage.ts';
 import { hostPlatform, openDefaultImage } from './default-image.ts';
 import { ImageBuilder } from './image-builder.ts';
 import { ImageEviction } from './image-eviction.ts';
@@ -41,7 +42,8 @@ export interface ImageSettings {
 export interface ImageParts extends HostGroups {
   readonly hostId: string;
   readonly dataDir: string;
-  readonly storageDir: string;
+  /** Where the region's images lie. */
+  readonly region: RegionStorage;
   /** The first loop device number that belongs to this host (LoopDevices). */
   readonly firstLoop: number;
   readonly storage: Pick<StorageWatch, 'freeBytes' | 'reserveBytes' | 'isLow' | 'refuseIfLow'>;
@@ -63,13 +65,13 @@ export interface HostImages {
 export async function openImages(settings: ImageSettings, parts: ImageParts): Promise<HostImages> {
   const { defaultImageDir, defaultRootDisk, guestDir, registries, keepMs, buildsMax, ...limits } =
     settings;
-  const { hostId, dataDir, storageDir, storage, clusterAddresses, ...shared } = parts;
+  const { hostId, dataDir, storage, clusterAddresses, ...shared } = parts;
   const { firstLoop, log, cgroups, cgroupParent } = shared;
   const platform = hostPlatform();
   const defaultImage = await openDefaultImage(defaultImageDir, defaultRootDisk);
   const directory = paths.images(dataDir);
   const store = await ImageStore.open({ directory, defaultImage, firstLoop, log });
-  const region = new RegionStore(storageDir, hostId, platform);
+  const region = new RegionStore(parts.region, hostId, platform);
   // Storage that does not answer does not keep the host from starting.
   runInBackground('image.removeLeftovers', () => region.removeLeftovers());
   const diskBytes = await stat(defaultImage.rootDisk).then(

@@ -5,6 +5,7 @@ import { errnoOf } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { run } from '../system/spawn.ts';
+import type { RegionStorage } from '../system/region-storage.ts';
 import { syncPath } from '../system/write-durably.ts';
 import type { ImagePlatform } from './built-image.ts';
 import { ImageFailure } from './image-source.ts';
@@ -44,6 +45,7 @@ export interface StoredImage {
  * whoever reads it checks digests.
  */
 export class RegionStore {
+  readonly #storage: Pick<RegionStorage, 'refuseIfMissing'>;
   readonly #directory: string;
   readonly #platform: ImagePlatform;
   /** Marks what this host is making or removing; other hosts leave that alone. */
@@ -51,15 +53,20 @@ export class RegionStore {
   /** Those that are in use now. */
   readonly #asides = new Set<string>();
 
-  constructor(storageDir: string, hostId: string, platform: ImagePlatform) {
-    this.#directory = join(storageDir, 'images');
+  constructor(
+    storage: Pick<RegionStorage, 'directory' | 'refuseIfMissing'>,
+    hostId: string,
+    platform: ImagePlatform,
+  ) {
+    this.#storage = storage;
+    this.#directory = join(storage.directory, 'images');
     this.#platform = platform;
     this.#asidePrefix = `.${hostId}-`;
   }
 
   /** Removes what a crash of this host left unfinished. */
   async removeLeftovers(): Promise<void> {
-    await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+    await this.#prepare();
     for (const name of await readdir(this.#directory)) {
       const path = join(this.#directory, name);
       if (!name.startsWith(this.#asidePrefix) || this.#asides.has(path)) continue;
@@ -91,9 +98,12 @@ export class RegionStore {
     }
   }
 
-  /** @param uid who pulls */
+  /**
+   * @param uid who pulls
+   * @throws AppError `unavailable` when the storage is not there
+   */
   async begin(uid: number): Promise<Pulling> {
-    await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+    await this.#prepare();
     const directory = this.#newAside();
     const pulled = join(directory, 'pulled');
     await failpoint('make pull directory', () => mkdir(directory, { mode: 0o700 }));
@@ -151,6 +161,11 @@ export class RegionStore {
     } finally {
       this.#asides.delete(doomed);
     }
+  }
+
+  async #prepare(): Promise<void> {
+    await this.#storage.refuseIfMissing();
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 });
   }
 
   #pathOf(digest: string): string {

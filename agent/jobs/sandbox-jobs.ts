@@ -2,15 +2,41 @@ import type { SandboxJobKind } from '../../shared/jobs/jobs.ts';
 import { AppError } from '../../shared/errors.ts';
 import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
+import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { HostSandboxes } from '../sandboxes/open-sandboxes.ts';
 import { answer, type JobHandlers } from './job-handlers.ts';
 import { snapshotJobs } from './snapshot-jobs.ts';
+
+type SandboxJobParts = Pick<HostSandboxes, 'registry' | 'creator'> & {
+  readonly storage: Pick<StorageWatch, 'refuseIfUnusable'>;
+};
+
+/** Runs a command in a sandbox, and answers with what there is of it after the wait. */
+const runExec =
+  ({
+    registry,
+    storage,
+  }: Pick<SandboxJobParts, 'registry' | 'storage'>): JobHandlers<'sandbox.exec'>['sandbox.exec'] =>
+  async ({ payload: { execId: id, waitMs, ...spec } }) => {
+    storage.refuseIfUnusable();
+    const { command, environment, hasTerminal, timeoutSeconds } = spec;
+    const beganAt = performance.now();
+    const actor = registry.find(spec);
+    const begun = { id, command, environment, hasTerminal, timeoutSeconds };
+    const { ended } = await actor.exec(begun);
+    // Starting the command may already have taken part of the wait.
+    const leftMs = waitMs - (performance.now() - beganAt);
+    if (leftMs > 0) await settledWithin(ended, leftMs);
+    const { exec, stdout, stderr } = await actor.readExec(id);
+    return answer({ exec }, [stdout, stderr]);
+  };
 
 /** Handles the jobs on sandboxes by sending messages to their actors. */
 export const sandboxJobs = ({
   registry,
   creator,
-}: Pick<HostSandboxes, 'registry' | 'creator'>): JobHandlers<SandboxJobKind> => ({
+  storage,
+}: SandboxJobParts): JobHandlers<SandboxJobKind> => ({
   'sandbox.create': async ({
     payload: { sandboxId, accountId, environment, network, image, waitMs, ...config },
   }) => {
@@ -22,16 +48,19 @@ export const sandboxJobs = ({
     return answer({ sandbox: await actor.publishedRecord() });
   },
   'sandbox.action': async ({ payload: { action, mounts, waitMs, ...ref } }) => {
+    storage.refuseIfUnusable();
     const actor = registry.find(ref);
     await (action === 'start' ? actor.start(mounts) : actor[action]());
     await actor.settled(waitMs);
     return answer({ sandbox: await actor.publishedRecord() });
   },
   'sandbox.delete': async ({ payload: ref }) => {
+    storage.refuseIfUnusable();
     const dependentForks = await registry.delete(ref);
     return answer(dependentForks === undefined ? {} : { dependentForks });
   },
   'sandbox.fork': async ({ payload: { childId, name, checkpoint, waitMs, ...ref } }) => {
+    storage.refuseIfUnusable();
     const child = await creator.fork(ref, { sandboxId: childId, name, checkpoint });
     await child.settled(waitMs);
     return answer({ sandbox: await child.publishedRecord() });
@@ -56,18 +85,7 @@ export const sandboxJobs = ({
     await creator.discard(ref);
     return answer({});
   },
-  'sandbox.exec': async ({ payload: { execId: id, waitMs, ...spec } }) => {
-    const { command, environment, hasTerminal, timeoutSeconds } = spec;
-    const beganAt = performance.now();
-    const actor = registry.find(spec);
-    const begun = { id, command, environment, hasTerminal, timeoutSeconds };
-    const { ended } = await actor.exec(begun);
-    // Starting the command may already have taken part of the wait.
-    const leftMs = waitMs - (performance.now() - beganAt);
-    if (leftMs > 0) await settledWithin(ended, leftMs);
-    const { exec, stdout, stderr } = await actor.readExec(id);
-    return answer({ exec }, [stdout, stderr]);
-  },
+  'sandbox.exec': runExec({ registry, storage }),
   'sandbox.execs': async ({ payload: ref }) => answer({ execs: await registry.find(ref).execs() }),
   'sandbox.execOutput': async ({ payload: { execId, ...ref } }) => {
     const { exec, stdout, stderr } = await registry.find(ref).readExec(execId);

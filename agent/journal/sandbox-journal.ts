@@ -315,15 +315,6 @@ export class SandboxJournal {
     return (await all(this.#database, sql, [sandboxId])).map(toExec);
   }
 
-  /** A text that changes whenever a command of the sandbox begins or ends. */
-  async execsVersion(sandboxId: string): Promise<string> {
-    const sql = `SELECT count(*) || ' ' || coalesce(max(position), 0) || ' ' ||
-                 coalesce(sum(status = 'running'), 0) || ' ' || coalesce(min(position), 0) AS version
-                 FROM sandbox_execs WHERE sandbox_id = ?`;
-    const [row] = await all(this.#database, sql, [sandboxId]);
-    return String(row?.['version']);
-  }
-
   /** Adds commands that another host's journal had; those that are there stay as they are. */
   async addExecs(execs: readonly SandboxExecRow[]): Promise<void> {
     for (const row of execs) {

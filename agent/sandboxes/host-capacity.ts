@@ -63,12 +63,13 @@ export class HostCapacity {
   } {
     const { total, storage } = this.#options;
     const used = this.#used();
+    const isStorageLow = storage.isLow || storage.problem !== undefined;
     return {
       memoryMib: total.memoryMib,
       memoryMibUsed: used.memoryMib,
       vcpus: total.vcpus,
       vcpusUsed: used.vcpus,
-      isLow: storage.isLow || this.#isMemoryLow || this.#order !== 'up',
+      isLow: isStorageLow || this.#isMemoryLow || this.#order !== 'up',
     };
   }
 

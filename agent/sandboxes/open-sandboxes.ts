@@ -68,6 +68,8 @@ export interface HostSandboxes {
   readonly load: HostCapacity['load'];
   /** The state of each sandbox. */
   readonly states: readonly SandboxState[];
+  /** Watches where the sandboxes lie. */
+  readonly storage: StorageWatch;
   /** The storage that its sandboxes share with those of other hosts. */
   readonly storageId: string | undefined;
   /** Failed attempts to take sandboxes over that are repeated; undefined where they do not move. */
@@ -251,8 +253,7 @@ export async function openSandboxes(
     ...{ bootTimeoutMs: settings.bootTimeoutMs, observeStart: parts.observeStart },
   });
   const creator = new SandboxCreator({ ...common, registry, image: parts.image });
-  const { hosts, diskLeases, sandboxes } = directory;
-  const taking = await recover(moving, { ...common, registry, hosts, diskLeases, sandboxes });
+  const taking = await recover(moving, { ...directory, ...common, registry });
   const timer = announceRegularly(capacity, registry, log);
   return {
     registry,
@@ -263,6 +264,7 @@ export async function openSandboxes(
     get states() {
       return registry.states;
     },
+    storage: parts.storage,
     storageId: parts.shared?.id,
     get failing() {
       return taking?.adopter.failing;

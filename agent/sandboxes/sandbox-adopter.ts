@@ -125,7 +125,7 @@ export class SandboxAdopter {
     try {
       await driver.receive?.({ vmId, uid });
       if (!isAtRest(carried.row.state)) {
-        await renewFiles(carrier.outputOf({ vmId }));
+        await renewFiles(carrier.outputOf({ vmId }).directory);
         await this.#freeDisks(carried);
       }
       row = takenRow(carried.row, { uid, hasCheckpoint: await driver.hasCheckpoint(vmId) });

@@ -4,10 +4,12 @@ import type { SandboxUsage } from '../../shared/jobs/sandbox-kinds.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import { paths } from '../system/paths.ts';
-import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import type { SandboxExecRow, SandboxRow } from '../journal/sandbox-journal.ts';
 import { dependentForksOf, type DependentForks, type Family, familyOf } from './fork-tree.ts';
 import { shutDown } from './shut-down.ts';
+import type { OutputPlace } from './execs/exec-output.ts';
 import { SandboxExecs } from './execs/sandbox-execs.ts';
+import { onAnyThread } from './execs/shared-threads.ts';
 import { SandboxProcesses } from './processes/sandbox-processes.ts';
 import { isMoving } from './action-gate.ts';
 import { SandboxActor } from './sandbox-actor.ts';
@@ -211,11 +213,12 @@ export class SandboxRegistry {
   add(row: SandboxRow): SandboxActor {
     const { journal, dataDir, carrier, log } = this.#deps;
     const { id, config } = row;
-    const directory = (): string =>
-      carrier === undefined
-        ? paths.sandboxOutput(dataDir, id)
-        : carrier.outputOf(this.#actors.get(id)?.row ?? row);
-    const execs = new SandboxExecs(id, config.maxConcurrentExecs, { directory, journal, log });
+    const present = (): SandboxRow => this.#actors.get(id)?.row ?? row;
+    const own = { directory: paths.sandboxOutput(dataDir, id), onThread: onAnyThread };
+    const place = (): OutputPlace => carrier?.outputOf(present()) ?? own;
+    const keep = carrier && ((exec: SandboxExecRow) => carrier.keepExec(present(), exec));
+    const parts = { place, journal, keep, log };
+    const execs = new SandboxExecs(id, config.maxConcurrentExecs, parts);
     const attachedMax = config.maxConcurrentExecs;
     const processes = new SandboxProcesses({ sandboxId: id, attachedMax, log });
     const actor = new SandboxActor(this.#deps, row, { execs, processes });

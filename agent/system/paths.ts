@@ -27,6 +27,8 @@ export const paths = {
   sandboxes: (dataDir: string) => join(dataDir, 'sandboxes'),
   /** Which runtime the sandboxes are of. */
   sandboxRuntime: (dataDir: string) => join(dataDir, 'sandbox-runtime'),
+  /** The id of the storage on which the region's disks are. */
+  diskStorage: (dataDir: string) => join(dataDir, 'disk-storage'),
   /** On which storage the sandboxes are, where it is not this directory. */
   sandboxStorage: (dataDir: string) => join(dataDir, 'sandbox-storage'),
   /** The empty file system that the disks of container sandboxes begin with. */

@@ -19,8 +19,7 @@ export const ownPlaces = (dataDir: string): SandboxPlaces => ({
 
 /** On storage that hosts share (`SANDBOX_DIR`), between which sandboxes move (decision 0084). */
 export interface SharedPlaces extends SandboxPlaces {
-  /** Names the storage, so that an empty mount point is not taken for it. */
-  readonly identity: string;
+  readonly directory: string;
   /** Directories of every host that has sandboxes here: `hosts/<host>/<VM id>`. */
   readonly hosts: string;
   /** Machines that no host has: whoever renames one into its own directory has it. */
@@ -32,7 +31,7 @@ export interface SharedPlaces extends SandboxPlaces {
 }
 
 export const sharedPlaces = (directory: string, hostId: string): SharedPlaces => ({
-  identity: join(directory, 'storage.json'),
+  directory,
   hosts: join(directory, 'hosts'),
   sandboxes: join(directory, 'hosts', hostId),
   released: join(directory, 'released'),

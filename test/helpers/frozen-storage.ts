@@ -45,6 +45,7 @@ export class FrozenStorage implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#watchdog.exitCode !== null) return;
     this.thaw();
     const ended = once(this.#watchdog, 'exit');
     this.#watchdog.stdin?.end();

@@ -53,6 +53,8 @@ export class HostedSandboxes implements AsyncDisposable {
   readonly policies = new InMemoryPolicies();
   readonly images = new InMemoryImages();
   readonly accountId = newAccountId();
+  /** In memory, so it is always there. */
+  readonly storage = { refuseIfUnusable: () => undefined };
   /** A gate at which a test may delay or fail the driver. */
   gate: Gate = () => new Promise((resolve) => setImmediate(resolve));
   readonly #stack = new AsyncDisposableStack();

@@ -9,6 +9,7 @@ import { sweepLoops } from '../../agent/disks/disk-mount.ts';
 import { readEnvFile } from '../../scripts/env-file.ts';
 import { paths } from '../../scripts/local-paths.ts';
 import { createLogger } from '../../shared/log.ts';
+import { regionStorage } from './region-storage.ts';
 import { GiB, MiB } from '../../shared/units.ts';
 
 /** Not of the range that any host of the tests gets by its hash. */
@@ -60,7 +61,8 @@ export async function openImageHost(
       ...changed,
     },
     {
-      ...{ hostId: name, dataDir, storageDir: directory, firstLoop: FIRST_LOOP, storage },
+      ...{ hostId: name, dataDir, firstLoop: FIRST_LOOP, storage },
+      region: regionStorage(directory, dataDir),
       ...{ cgroups, cgroupParent, log: createLogger('test', {}) },
       clusterAddresses: async () => clusterAddresses,
     },

@@ -8,6 +8,7 @@ import { mountsBelow } from '../../agent/system/mount-table.ts';
 import { clearUploads } from '../../agent/objects/store/clear-uploads.ts';
 import { ObjectStore } from '../../agent/objects/store/object-store.ts';
 import { newDiskRecord } from './disk-record.ts';
+import { regionStorage } from './region-storage.ts';
 import { temporaryDirectory } from './temporary.ts';
 import { MiB } from '../../shared/units.ts';
 
@@ -26,7 +27,7 @@ export interface MountedDisk extends AsyncDisposable {
 /** A disk of the test's own on an image of its own, attached without an agent. */
 export async function mountDisk(sizeBytes = 512 * MiB): Promise<MountedDisk> {
   const directory = await temporaryDirectory();
-  const files = new DiskFiles(directory.path, sizeBytes, 'host-aaaaaaaaaaaa');
+  const files = new DiskFiles(regionStorage(directory.path), sizeBytes, 'host-aaaaaaaaaaaa');
   await files.prepare();
   const record = newDiskRecord();
   await files.create(record);

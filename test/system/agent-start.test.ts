@@ -58,6 +58,13 @@ test(
   /^agent: Redis cannot be reached, see REDIS_URL or REDIS_SENTINELS$/mu,
 );
 
+test(
+  'no storage, where the region has some',
+  refusesToStart,
+  { STORAGE_DIR: '/nosuchdirectory/storage' },
+  /^agent: STORAGE_DIR is not the storage of the region.*Mount the storage/mu,
+);
+
 test('a second agent on the same data directory is refused, the first goes on', async (t) => {
   const { stack } = t.context;
   const second = await otherAgent(stack, 'second', {

@@ -1,5 +1,5 @@
 /* When storage hangs, only its own disks are refused, soon, and they recover by themselves. */
-import { mkdir } from 'node:fs/promises';
+import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import { LIMITS } from '../../shared/limits.ts';
@@ -136,5 +136,28 @@ test.serial(
     storage.thaw();
     await agent.daemon.stop();
     t.pass();
+  },
+);
+
+test.serial(
+  'an agent that loses its storage is not ready and writes nothing below the mount point',
+  async (t) => {
+    const { stack } = t.context;
+    const directory = join(stack.directory, 'lost-storage');
+    await mkdir(directory);
+    await using storage = await FrozenStorage.mount(directory);
+    const agent = await stack.addAgent({ STORAGE_DIR: directory, REGION: 'lost-test' });
+    agent.daemon.start();
+    const log = (): Promise<string> => agent.daemon.readLog().catch(() => ''); // Not written yet.
+    await waitFor('its start', async () => (await log()).includes('agent:ready'));
+    await storage[Symbol.asyncDispose]();
+    await waitFor('its word', async () =>
+      (await admin(agent, 'readyz')).startsWith('503 the storage fails: there is no'),
+    );
+    await agent.daemon.stop();
+    agent.daemon.start();
+    await waitFor('its end', async () => !agent.daemon.isRunning);
+    t.regex(await agent.daemon.readLog(), /^agent: STORAGE_DIR .*not mounted\. Mount it/mu);
+    t.deepEqual(await readdir(directory), []);
   },
 );

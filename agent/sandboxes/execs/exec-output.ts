@@ -1,6 +1,7 @@
 import { type FileHandle, mkdir, open, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LIMITS } from '../../../shared/limits.ts';
+import type { OnThread } from './shared-threads.ts';
 
 /*
  * Output of commands in sandboxes, on the host's disk. A command's output is a row of segments
@@ -47,30 +48,43 @@ function readFrames(segment: Buffer): { frames: Frame[]; wholeBytes: number } {
 const lengthOf = (frames: readonly Frame[]): number =>
   frames.reduce((sum, { bytes }) => sum + bytes.length, 0);
 
+/** Where the output of a sandbox's commands lies, and how calls on it are made. */
+export interface OutputPlace {
+  readonly directory: string;
+  readonly onThread: OnThread;
+}
+
 /** The output of a command that runs; one writer at a time. */
 export class ExecOutput {
   readonly #directory: string;
   readonly #execId: string;
+  readonly #onThread: OnThread;
   #starts: number[];
   #file: FileHandle | undefined;
   #end: number;
 
-  private constructor(directory: string, execId: string, starts: number[], end: number) {
-    this.#directory = directory;
+  private constructor(place: OutputPlace, execId: string, starts: number[], end: number) {
+    this.#directory = place.directory;
+    this.#onThread = place.onThread;
     this.#execId = execId;
     this.#starts = starts;
     this.#end = end;
   }
 
   /** New, or as a former agent left it. */
-  static async open(directory: string, execId: string): Promise<ExecOutput> {
+  static open(place: OutputPlace, execId: string): Promise<ExecOutput> {
+    return place.onThread(() => ExecOutput.#open(place, execId));
+  }
+
+  static async #open(place: OutputPlace, execId: string): Promise<ExecOutput> {
+    const { directory } = place;
     await mkdir(directory, { recursive: true, mode: 0o700 });
     const starts = await segmentStarts(directory, execId);
     const last = starts.at(-1);
-    if (last === undefined) return new ExecOutput(directory, execId, [], 0);
+    if (last === undefined) return new ExecOutput(place, execId, [], 0);
     const path = join(directory, segmentName(execId, last));
     const { frames, wholeBytes } = readFrames(await readFile(path));
-    const output = new ExecOutput(directory, execId, starts, last + lengthOf(frames));
+    const output = new ExecOutput(place, execId, starts, last + lengthOf(frames));
     output.#file = await open(path, 'a', 0o600);
     await output.#file.truncate(wholeBytes);
     return output;
@@ -89,7 +103,21 @@ export class ExecOutput {
   /**
    * @param offset of the first byte among all of both streams; what lies here already is skipped
    */
-  async append(stream: OutputStream, offset: number, bytes: Buffer): Promise<void> {
+  append(stream: OutputStream, offset: number, bytes: Buffer): Promise<void> {
+    return this.#onThread(() => this.#append(stream, offset, bytes));
+  }
+
+  /** Makes what was appended durable. */
+  async sync(): Promise<void> {
+    const file = this.#file;
+    if (file !== undefined) await this.#onThread(() => file.datasync());
+  }
+
+  async close(): Promise<void> {
+    if (this.#file !== undefined) await this.#onThread(() => this.#close());
+  }
+
+  async #append(stream: OutputStream, offset: number, bytes: Buffer): Promise<void> {
     if (offset > this.#end) await this.#skipTo(offset);
     const fresh = bytes.subarray(this.#end - offset);
     if (fresh.length === 0) return;
@@ -101,14 +129,14 @@ export class ExecOutput {
     this.#end += fresh.length;
   }
 
-  async close(): Promise<void> {
+  async #close(): Promise<void> {
     await this.#file?.close();
     this.#file = undefined;
   }
 
   /** The guest has not kept what lies between: what is older would stand beside a gap. */
   async #skipTo(offset: number): Promise<void> {
-    await this.close();
+    await this.#close();
     for (const start of this.#starts.splice(0)) await this.#remove(start);
     this.#end = offset;
   }
@@ -132,24 +160,34 @@ export class ExecOutput {
 }
 
 /** Reads the kept output of a command, whether it still runs or not. */
-export async function readExecOutput(
+export const readExecOutput = (
+  { directory, onThread }: OutputPlace,
+  execId: string,
+): Promise<{ stdout: Buffer; stderr: Buffer }> => onThread(() => readOutput(directory, execId));
+
+async function readOutput(
   directory: string,
   execId: string,
 ): Promise<{ stdout: Buffer; stderr: Buffer }> {
   const starts = await segmentStarts(directory, execId).catch(() => []);
   const paths = starts.map((start) => join(directory, segmentName(execId, start)));
   // A segment may go while this reads: then a newer one holds what counts.
-  const segments = await Promise.all(paths.map((path) => readFile(path).catch(() => undefined)));
-  const frames = segments.flatMap((segment) =>
-    segment === undefined ? [] : readFrames(segment).frames,
-  );
+  const frames: Frame[] = [];
+  for (const path of paths) {
+    const segment = await readFile(path).catch(() => undefined);
+    if (segment !== undefined) frames.push(...readFrames(segment).frames);
+  }
   const of = (wanted: OutputStream): Buffer =>
     Buffer.concat(frames.filter(({ stream }) => stream === wanted).map(({ bytes }) => bytes));
   return { stdout: of(1), stderr: of(2) };
 }
 
-export async function removeExecOutput(directory: string, execId: string): Promise<void> {
-  for (const start of await segmentStarts(directory, execId).catch(() => [])) {
-    await rm(join(directory, segmentName(execId, start)), { force: true });
-  }
-}
+export const removeExecOutput = (
+  { directory, onThread }: OutputPlace,
+  execId: string,
+): Promise<void> =>
+  onThread(async () => {
+    for (const start of await segmentStarts(directory, execId).catch(() => [])) {
+      await rm(join(directory, segmentName(execId, start)), { force: true });
+    }
+  });

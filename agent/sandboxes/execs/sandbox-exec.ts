@@ -3,7 +3,7 @@ import { PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
 import { toError } from '../../../shared/errors.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { SandboxExecStatus } from '../../../shared/schemas/sandbox-record.ts';
-import type { SandboxExecRow, SandboxJournal } from '../../journal/sandbox-journal.ts';
+import type { SandboxExecRow } from '../../journal/sandbox-journal.ts';
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import { GuestFailure } from '../../guest-link/guest-errors.ts';
 import type { GuestOutput } from '../../guest-link/guest-types.ts';
@@ -11,6 +11,7 @@ import { endOfProcess, type ProcessEnd } from '../../guest-link/process-end.ts';
 import { SerialQueue } from '../../queues/serial-queue.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import type { ExecOutput } from './exec-output.ts';
+import type { ExecRecords } from './exec-records.ts';
 
 const SIGKILL = 9;
 // The exit code of a process that a signal ended, less the signal's number, as shells show it.
@@ -34,7 +35,7 @@ export interface ExecStart {
  * and agents: the guest keeps it, and every new channel takes it up where its output was left.
  */
 export class SandboxExec {
-  readonly #journal: SandboxJournal;
+  readonly #records: ExecRecords;
   readonly #output: ExecOutput;
   readonly #log: Logger;
   #row: SandboxExecRow;
@@ -50,8 +51,8 @@ export class SandboxExec {
   readonly #messages = new SerialQueue();
   readonly #settled = Promise.withResolvers<SandboxExecRow>();
 
-  constructor(journal: SandboxJournal, output: ExecOutput, row: SandboxExecRow, log: Logger) {
-    this.#journal = journal;
+  constructor(records: ExecRecords, output: ExecOutput, row: SandboxExecRow, log: Logger) {
+    this.#records = records;
     this.#output = output;
     this.#row = row;
     this.#log = log;
@@ -138,7 +139,7 @@ export class SandboxExec {
   async end(ending: 'cancelled' | 'timed_out'): Promise<void> {
     if (this.#row.ending === undefined && this.#row.status === 'running') {
       const row = { ...this.#row, ending };
-      await failpoint('journal exec ending', () => this.#journal.saveExec(row));
+      await failpoint('journal exec ending', () => this.#records.save(row));
       if (this.#row.status === 'running') this.#row = { ...this.#row, ending };
     }
     // Without a channel the next one kills it.
@@ -217,7 +218,9 @@ export class SandboxExec {
       droppedBytes: this.#output.droppedBytes,
     };
     try {
-      await failpoint('journal exec end', () => this.#journal.saveExec(row));
+      // A record that is kept for another host is of a command whose output that host finds.
+      if (this.#records.areKept) await this.#output.sync();
+      await failpoint('journal exec end', () => this.#records.save(row));
     } finally {
       this.#isFinishing = false;
     }

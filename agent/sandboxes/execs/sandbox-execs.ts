@@ -15,7 +15,8 @@ import type { GuestLink } from '../../guest-link/guest-link.ts';
 import { SerialQueue } from '../../queues/serial-queue.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import { failpoint } from '../../system/failpoint.ts';
-import { ExecOutput, readExecOutput, removeExecOutput } from './exec-output.ts';
+import { ExecOutput, type OutputPlace, readExecOutput, removeExecOutput } from './exec-output.ts';
+import { ExecRecords } from './exec-records.ts';
 import { SandboxExec } from './sandbox-exec.ts';
 
 export interface SandboxExecSpec {
@@ -47,8 +48,9 @@ const toRecord = ({ timeoutAt: _, ending: __, ...exec }: SandboxExecRow): Sandbo
 export class SandboxExecs {
   readonly #sandboxId: string;
   readonly #runningMax: number;
-  readonly #directory: () => string;
+  readonly #place: () => OutputPlace;
   readonly #journal: SandboxJournal;
+  readonly #records: ExecRecords;
   readonly #log: Logger;
   readonly #running = new Map<string, SandboxExec>();
   /** Those that run and those that are about to: how many there may be counts both. */
@@ -62,12 +64,18 @@ export class SandboxExecs {
   constructor(
     sandboxId: string,
     runningMax: number,
-    parts: { directory: () => string; journal: SandboxJournal; log: Logger },
+    parts: {
+      readonly place: () => OutputPlace;
+      readonly journal: SandboxJournal;
+      readonly keep?: ((row: SandboxExecRow) => Promise<void>) | undefined;
+      readonly log: Logger;
+    },
   ) {
     this.#sandboxId = sandboxId;
     this.#runningMax = runningMax;
-    this.#directory = parts.directory;
+    this.#place = parts.place;
     this.#journal = parts.journal;
+    this.#records = new ExecRecords(parts.journal, parts.keep);
     this.#log = parts.log;
   }
 
@@ -141,7 +149,7 @@ export class SandboxExecs {
     };
     // The command begins while its row becomes durable: a crash of the host would end it with its
     // machine.
-    await Promise.all([begun(), this.#journal.durable()]);
+    await Promise.all([begun(), this.#records.begun(row)]);
     runInBackground('sandboxExec.dropOldest', () => this.#dropping.add(() => this.#dropOldest()));
     return exec;
   }
@@ -157,7 +165,7 @@ export class SandboxExecs {
   /** @throws AppError `not_found` */
   async read(id: string): Promise<ExecWithOutput> {
     const exec = toRecord(await this.#find(id));
-    return { exec, ...(await readExecOutput(this.#directory(), id)) };
+    return { exec, ...(await readExecOutput(this.#place(), id)) };
   }
 
   /** Ends the command if it runs. @throws AppError `not_found` */
@@ -208,8 +216,9 @@ export class SandboxExecs {
   /** With the sandbox. */
   async removeAll(): Promise<void> {
     await this.#dropping.idle;
+    const { directory, onThread } = this.#place();
     await failpoint('remove exec output', () =>
-      rm(this.#directory(), { recursive: true, force: true }),
+      onThread(() => rm(directory, { recursive: true, force: true })),
     );
   }
 
@@ -226,8 +235,8 @@ export class SandboxExecs {
   }
 
   async #open(row: SandboxExecRow): Promise<SandboxExec> {
-    const output = await ExecOutput.open(this.#directory(), row.id);
-    return new SandboxExec(this.#journal, output, row, this.#log);
+    const output = await ExecOutput.open(this.#place(), row.id);
+    return new SandboxExec(this.#records, output, row, this.#log);
   }
 
   #track(exec: SandboxExec): void {
@@ -281,7 +290,7 @@ export class SandboxExecs {
     const ended = await this.#journal.endedExecs(this.#sandboxId);
     const surplus = ended.length - LIMITS.sandboxExecsListedMax;
     for (const id of ended.slice(0, Math.max(0, surplus))) {
-      await removeExecOutput(this.#directory(), id);
+      await removeExecOutput(this.#place(), id);
       await this.#journal.removeExec(id);
     }
   }

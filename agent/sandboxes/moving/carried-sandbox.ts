@@ -11,16 +11,13 @@ import { parseJson } from '../../../shared/json.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { sandboxStates } from '../../../shared/sandbox-lifecycle.ts';
 import { ShownNetworkPolicy } from '../../../shared/schemas/network-policy.ts';
-import {
-  SandboxConfig,
-  sandboxExecStatuses,
-  sandboxExitReasons,
-} from '../../../shared/schemas/sandbox-record.ts';
+import { SandboxConfig, sandboxExitReasons } from '../../../shared/schemas/sandbox-record.ts';
 import { type Ring, seal, unseal } from '../../../shared/secrets.ts';
 import { compile } from '../../../shared/validate.ts';
-import type { SandboxExecRow, SandboxRow } from '../../journal/sandbox-journal.ts';
+import type { SandboxRow } from '../../journal/sandbox-journal.ts';
 import { readFileWithin } from '../../system/read-file-within.ts';
 import { writeDurably } from '../../system/write-durably.ts';
+import { onSharedThread } from '../execs/shared-threads.ts';
 
 /*
  * The journal's record of a sandbox, kept in the machine's directory so that it goes with it to
@@ -29,10 +26,8 @@ import { writeDurably } from '../../system/write-durably.ts';
  * that was written elsewhere.
  */
 
-const FILES = { sandbox: 'sandbox.sealed', execs: 'execs.sealed' } as const;
-/** The longest command of each of the listed ones, sealed. */
-const EXECS_BYTES_MAX = 2 * LIMITS.sandboxExecsListedMax * LIMITS.commandBytesMax;
-const SANDBOX_BYTES_MAX = 8 * 1024 * 1024;
+const FILE = 'sandbox.sealed';
+const BYTES_MAX = 8 * 1024 * 1024;
 
 const optional = Type.Optional;
 const Uuid = Type.String({ pattern: sandboxIdPattern });
@@ -76,28 +71,7 @@ const Sandbox = Type.Object({
   hostId: Type.String({ pattern: hostIdPattern }),
   row: Row,
 });
-const Execs = Type.Object({
-  version: Type.Literal(1),
-  execs: Type.Array(
-    Type.Object({
-      id: Uuid,
-      sandboxId: Uuid,
-      command: Type.String({ maxLength: LIMITS.commandBytesMax }),
-      timeoutAt: optional(Type.Integer()),
-      status: Type.Enum([...sandboxExecStatuses]),
-      ending: optional(Type.Enum(['cancelled', 'timed_out'])),
-      startedAt: Type.String(),
-      finishedAt: optional(Type.String()),
-      exitCode: optional(Type.Integer()),
-      exitReason: optional(Type.String()),
-      executeTimeMs: optional(Type.Number({ minimum: 0 })),
-      droppedBytes: Type.Integer({ minimum: 0 }),
-    }),
-    { maxItems: 2 * LIMITS.sandboxExecsListedMax },
-  ),
-});
 const parseSandbox = compile(Sandbox);
-const parseExecs = compile(Execs);
 
 /** A row but for what it has of its host: user, slot and times of the host's clock. */
 export type CarriedRow = Omit<
@@ -110,7 +84,7 @@ export interface CarriedSandbox {
   readonly row: CarriedRow;
 }
 
-const contextOf = (kind: keyof typeof FILES, vmId: string): string => `moving ${kind} of ${vmId}`;
+const contextOf = (vmId: string): string => `moving sandbox of ${vmId}`;
 
 /** Writes it durably beside the machine's disk. */
 export async function writeSandbox(
@@ -120,18 +94,8 @@ export async function writeSandbox(
 ): Promise<void> {
   const { uid: _, slot: __, runningSince: ___, expiresAt: ____, idleSince: _____, ...kept } = row;
   const text = JSON.stringify({ version: 1, hostId, row: kept });
-  await writeDurably(directory, FILES.sandbox, seal(keys, text, contextOf('sandbox', row.vmId)));
-}
-
-/** Like {@link writeSandbox}, for its commands in the order of their execution. */
-export async function writeExecs(
-  directory: string,
-  keys: Ring<Buffer>,
-  vmId: string,
-  execs: readonly SandboxExecRow[],
-): Promise<void> {
-  const text = JSON.stringify({ version: 1, execs });
-  await writeDurably(directory, FILES.execs, seal(keys, text, contextOf('execs', vmId)));
+  const sealed = seal(keys, text, contextOf(row.vmId));
+  await onSharedThread(() => writeDurably(directory, FILE, sealed));
 }
 
 /**
@@ -143,10 +107,10 @@ export async function readSandbox(
   keys: Ring<Buffer>,
   vmId: string,
 ): Promise<CarriedSandbox | undefined> {
-  const sealed = await readBounded(join(directory, FILES.sandbox), SANDBOX_BYTES_MAX);
+  const sealed = await readIfThere(join(directory, FILE));
   if (sealed === undefined) return undefined;
-  const text = unseal(keys, sealed, contextOf('sandbox', vmId));
-  const { hostId, row } = parseSandbox(parseJson(text), FILES.sandbox);
+  const text = unseal(keys, sealed, contextOf(vmId));
+  const { hostId, row } = parseSandbox(parseJson(text), FILE);
   if (row.vmId !== vmId) throw new Error('it is of another machine');
   // The journal's type: each field is there.
   return { hostId, row: { ...ABSENT, ...row, image: row.image } };
@@ -163,24 +127,9 @@ const ABSENT = {
   exitMessage: undefined,
 } as const;
 
-/** The commands of a sandbox. @throws Error as {@link readSandbox} */
-export async function readExecs(
-  directory: string,
-  keys: Ring<Buffer>,
-  { id, vmId }: Pick<CarriedRow, 'id' | 'vmId'>,
-): Promise<SandboxExecRow[]> {
-  const sealed = await readBounded(join(directory, FILES.execs), EXECS_BYTES_MAX);
-  if (sealed === undefined) return [];
-  const text = unseal(keys, sealed, contextOf('execs', vmId));
-  const { execs } = parseExecs(parseJson(text), FILES.execs);
-  if (execs.some(({ sandboxId }) => sandboxId !== id))
-    throw new Error('it has commands of another sandbox');
-  return execs as SandboxExecRow[];
-}
-
-async function readBounded(path: string, bytesMax: number): Promise<string | undefined> {
+async function readIfThere(path: string): Promise<string | undefined> {
   try {
-    return (await readFileWithin(path, bytesMax)).toString('utf8');
+    return (await onSharedThread(() => readFileWithin(path, BYTES_MAX))).toString('utf8');
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return undefined;
     throw error;

@@ -3,15 +3,12 @@ import { toError } from '../../../shared/errors.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { Ring } from '../../../shared/secrets.ts';
 import type { SandboxExecRow, SandboxJournal, SandboxRow } from '../../journal/sandbox-journal.ts';
+import type { OutputPlace } from '../execs/exec-output.ts';
 import { failpoint } from '../../system/failpoint.ts';
-import {
-  type CarriedSandbox,
-  readExecs,
-  readSandbox,
-  writeExecs,
-  writeSandbox,
-} from './carried-sandbox.ts';
+import { type CarriedSandbox, readSandbox, writeSandbox } from './carried-sandbox.ts';
+import { KeptExecs, readExecs } from './kept-execs.ts';
 import type { SharedStorage } from './shared-storage.ts';
+import { onSharedThread } from '../execs/shared-threads.ts';
 
 export interface SandboxCarrierDeps {
   readonly hostId: string;
@@ -28,8 +25,8 @@ export interface SandboxCarrierDeps {
  */
 export class SandboxCarrier {
   readonly #deps: SandboxCarrierDeps;
-  /** Which commands are written, by sandbox. */
-  readonly #execVersions = new Map<string, string>();
+  /** By sandbox. */
+  readonly #execs = new Map<string, KeptExecs>();
 
   constructor(deps: SandboxCarrierDeps) {
     this.#deps = deps;
@@ -50,16 +47,24 @@ export class SandboxCarrier {
     }
   }
 
-  /** Writes row and commands of a sandbox durably, the commands if there are others. */
-  async write(row: SandboxRow): Promise<void> {
-    const { hostId, storage, journal, encryptionKeys } = this.#deps;
-    const directory = storage.directoryOf(row.vmId);
-    const version = await journal.execsVersion(row.id);
-    if (this.#execVersions.get(row.id) !== version) {
-      const execs = await journal.execsOf(row.id);
-      await failpoint('keep execs', () => writeExecs(directory, encryptionKeys, row.vmId, execs));
-      this.#execVersions.set(row.id, version);
+  /**
+   * Keeps the record of a command that begins or ends, so that a host which dies takes none along that
+   * a caller was told of. Durable when it returns; what fails is logged.
+   */
+  async keepExec(sandbox: Pick<SandboxRow, 'id' | 'vmId'>, exec: SandboxExecRow): Promise<void> {
+    try {
+      await this.#execsOf(sandbox).keep(exec);
+    } catch (error) {
+      const failed = { sandboxId: sandbox.id, execId: exec.id, err: toError(error) };
+      this.#deps.log.warn(failed, 'sandbox:keepExecFailed');
     }
+  }
+
+  /** Writes row and commands of a sandbox durably, the commands unless they are kept. */
+  async write(row: SandboxRow): Promise<void> {
+    const { hostId, storage, encryptionKeys } = this.#deps;
+    const directory = storage.directoryOf(row.vmId);
+    await this.#execsOf(row).complete();
     await failpoint('keep sandbox', () => writeSandbox(directory, encryptionKeys, { hostId, row }));
   }
 
@@ -97,11 +102,23 @@ export class SandboxCarrier {
   }
 
   /** Where the output of a sandbox's commands lies. */
-  outputOf({ vmId }: Pick<SandboxRow, 'vmId'>): string {
-    return join(this.storage.directoryOf(vmId), 'output');
+  outputOf({ vmId }: Pick<SandboxRow, 'vmId'>): OutputPlace {
+    const directory = join(this.storage.directoryOf(vmId), 'output');
+    return { directory, onThread: onSharedThread };
   }
 
   forget(sandboxId: string): void {
-    this.#execVersions.delete(sandboxId);
+    this.#execs.delete(sandboxId);
+  }
+
+  #execsOf({ id, vmId }: Pick<SandboxRow, 'id' | 'vmId'>): KeptExecs {
+    const { storage, encryptionKeys, journal } = this.#deps;
+    const known = this.#execs.get(id);
+    // A sandbox that takes a prewarmed machine gets that one's directory.
+    if (known?.vmId === vmId) return known;
+    const directory = storage.directoryOf(vmId);
+    const execs = new KeptExecs(directory, encryptionKeys, { id, vmId }, journal);
+    this.#execs.set(id, execs);
+    return execs;
   }
 }

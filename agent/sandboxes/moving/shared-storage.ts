@@ -1,24 +1,16 @@
-import { randomUUID } from 'node:crypto';
 import { closeSync } from 'node:fs';
 import { mkdir, readdir, rename, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import Type from 'typebox';
 import { errnoOf } from '../../../shared/errors.ts';
 import { hostIdPattern, sandboxIdPattern } from '../../../shared/ids.ts';
-import { parseJson } from '../../../shared/json.ts';
-import { compile } from '../../../shared/validate.ts';
 import { native } from '../../native/native.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { paths } from '../../system/paths.ts';
 import { type SharedPlaces, sharedPlaces } from '../../system/sandbox-places.ts';
-import { readOptional, writeOnce } from '../../system/write-once.ts';
+import { checkMark, markStorage } from '../../system/storage-mark.ts';
+import { readOptional } from '../../system/write-once.ts';
 import { syncPath, writeDurably } from '../../system/write-durably.ts';
 
-const Identity = Type.Object({
-  version: Type.Literal(1),
-  id: Type.String({ pattern: sandboxIdPattern }),
-});
-const parseIdentity = compile(Identity);
 /** The note of a host whose sandboxes lie in its own data directory. */
 const OWN = 'own';
 
@@ -75,14 +67,12 @@ export class SharedStorage {
   /** Lays the storage out where it is new. @throws Error when it is no storage of sandboxes */
   static async open(directory: string, hostId: string): Promise<SharedStorage> {
     const places = sharedPlaces(directory, hostId);
-    const { sandboxes, released, templates, bases, alive, identity } = places;
+    const { sandboxes, released, templates, bases, alive } = places;
     await stat(directory); // Not made here: one that is missing was meant to be mounted.
     for (const each of [sandboxes, released, templates, bases, alive]) {
       await mkdir(each, { recursive: true, mode: 0o700 });
     }
-    const text = await writeOnce(identity, JSON.stringify({ version: 1, id: randomUUID() }));
-    const { id } = parseIdentity(parseJson(text), identity);
-    return new SharedStorage(places, id, hostId);
+    return new SharedStorage(places, await markStorage(directory), hostId);
   }
 
   /** The directory of a machine. @throws RangeError for what is no VM id or host */
@@ -110,11 +100,13 @@ export class SharedStorage {
     } catch (error) {
       if (errnoOf(error) !== 'ENOENT') throw error;
     }
-    // A storage that is not mounted has none of them.
-    const text = await readOptional(this.places.identity);
-    if (text === undefined) throw new Error(`there is no ${this.places.identity}`);
-    if (parseIdentity(parseJson(text), this.places.identity).id === this.id) return false;
-    throw new Error(`${this.places.identity} is of another storage`);
+    await this.check(); // A storage that is not mounted has none of them.
+    return false;
+  }
+
+  /** @throws Error unless the storage is there now */
+  check(): Promise<void> {
+    return checkMark(this.places.directory, this.id);
   }
 
   /** The machines at a place. */

@@ -9,6 +9,7 @@ import { mountImage, unmountImage, usedBytes } from '../../../agent/disks/disk-m
 import { run } from '../../../agent/system/spawn.ts';
 import { newDiskRecord } from '../../helpers/disk-record.ts';
 import { FIRST_LOOP } from '../../helpers/mounted-disk.ts';
+import { regionStorage } from '../../helpers/region-storage.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { MiB } from '../../../shared/units.ts';
 import { isFull } from '../../helpers/full.ts';
@@ -19,7 +20,7 @@ const OTHER_HOST = 'host-bbbbbbbbbbbb';
 
 async function storage(): Promise<AsyncDisposable & { path: string; files: DiskFiles }> {
   const directory = await temporaryDirectory();
-  const files = new DiskFiles(directory.path, SIZE_BYTES, HOST);
+  const files = new DiskFiles(regionStorage(directory.path), SIZE_BYTES, HOST);
   await files.prepare();
   return Object.assign(directory, { files });
 }
@@ -105,7 +106,7 @@ test('making a disk that is there leaves it alone', async (t) => {
 
 test('a disk that cannot be made leaves nothing', async (t) => {
   await using store = await storage();
-  const tooSmall = new DiskFiles(store.path, 1024, HOST);
+  const tooSmall = new DiskFiles(regionStorage(store.path), 1024, HOST);
   await t.throwsAsync(tooSmall.create(newDiskRecord()));
   t.deepEqual(await readdir(join(store.path, 'disks')), []);
 });
@@ -157,9 +158,12 @@ test('an agent that dies while it makes or removes disks leaves each whole or no
   await using store = await storage();
   const records = Array.from({ length: 50 }, () => newDiskRecord());
   const module = new URL('../../../agent/disks/disk-files.ts', import.meta.url).href;
+  const helper = new URL('../../helpers/region-storage.ts', import.meta.url).href;
   const text = `
     const { DiskFiles } = await import('${module}');
-    const files = new DiskFiles(${JSON.stringify(store.path)}, ${SIZE_BYTES}, '${HOST}');
+    const { regionStorage } = await import('${helper}');
+    const storage = regionStorage(${JSON.stringify(store.path)});
+    const files = new DiskFiles(storage, ${SIZE_BYTES}, '${HOST}');
     console.log('ready');
     for (const [index, record] of ${JSON.stringify(records)}.entries()) {
       await files.create(record);

@@ -12,6 +12,7 @@ import { newHostId } from '../../../shared/ids.ts';
 import { createLogger } from '../../../shared/log.ts';
 import { MiB } from '../../../shared/units.ts';
 import { newDiskRecord } from '../../helpers/disk-record.ts';
+import { regionStorage } from '../../helpers/region-storage.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 
 /** A disk that is not mounted. @param onMounted runs where an agent clears the disk's uploads */
@@ -19,7 +20,7 @@ async function newDisk(onMounted: (mount: string) => Promise<void>) {
   const directory = await temporaryDirectory();
   const hostId = newHostId();
   const log = createLogger('test', {});
-  const files = new DiskFiles(directory.path, 64 * MiB, hostId);
+  const files = new DiskFiles(regionStorage(directory.path), 64 * MiB, hostId);
   await files.prepare();
   const record = newDiskRecord();
   await files.create(record);

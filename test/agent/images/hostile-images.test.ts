@@ -15,6 +15,7 @@ import { createLogger } from '../../../shared/log.ts';
 import { MiB } from '../../../shared/units.ts';
 import { isFull } from '../../helpers/full.ts';
 import { type ImageHost, openImageHost } from '../../helpers/image-host.ts';
+import { regionStorage } from '../../helpers/region-storage.ts';
 import { hostArchitecture, imageOf, layerOf, TestRegistry } from '../../helpers/registry.ts';
 import type { TarEntry } from '../../helpers/tar.ts';
 
@@ -226,7 +227,7 @@ test.serial('a registry that sends more than it said, or something else, is cut 
 test.serial(
   'images that nobody holds go by age and for want of space, the oldest first',
   async (t) => {
-    const region = new RegionStore(directory, 'host-a', hostArchitecture);
+    const region = new RegionStore(regionStorage(directory), 'host-a', hostArchitecture);
     for (const { digest: each } of host.store.unused) await host.store.remove(each);
     for (const { digest: each } of await region.list()) await region.remove(each);
     const storage = { freeBytes: 1000, reserveBytes: 100 };

@@ -6,21 +6,25 @@ import test from 'ava';
 import * as fc from '../../../helpers/fast-check.ts';
 import {
   ExecOutput,
+  type OutputPlace,
   readExecOutput,
   removeExecOutput,
 } from '../../../../agent/sandboxes/execs/exec-output.ts';
+import { onAnyThread } from '../../../../agent/sandboxes/execs/shared-threads.ts';
 import { LIMITS } from '../../../../shared/limits.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
 import { KiB } from '../../../../shared/units.ts';
 
+const placeAt = (directory: string): OutputPlace => ({ directory, onThread: onAnyThread });
+
 test('both streams come back in their order, also while the command runs', async (t) => {
   await using directory = await temporaryDirectory();
   const id = randomUUID();
-  const output = await ExecOutput.open(directory.path, id);
+  const output = await ExecOutput.open(placeAt(directory.path), id);
   await output.append(1, 0, Buffer.from('one '));
   await output.append(2, 4, Buffer.from('problem'));
   await output.append(1, 11, Buffer.from('two'));
-  const { stdout, stderr } = await readExecOutput(directory.path, id);
+  const { stdout, stderr } = await readExecOutput(placeAt(directory.path), id);
   t.deepEqual([String(stdout), String(stderr)], ['one two', 'problem']);
   t.is(output.end, 14);
   await output.close();
@@ -29,33 +33,33 @@ test('both streams come back in their order, also while the command runs', async
 test('what lies here already is skipped when it comes again', async (t) => {
   await using directory = await temporaryDirectory();
   const id = randomUUID();
-  const output = await ExecOutput.open(directory.path, id);
+  const output = await ExecOutput.open(placeAt(directory.path), id);
   await output.append(1, 0, Buffer.from('abcdef'));
   await output.append(1, 2, Buffer.from('cdefgh'));
   await output.append(1, 3, Buffer.from('def'));
-  t.is(String((await readExecOutput(directory.path, id)).stdout), 'abcdefgh');
+  t.is(String((await readExecOutput(placeAt(directory.path), id)).stdout), 'abcdefgh');
   await output.close();
 });
 
 test('beside a gap nothing older is kept', async (t) => {
   await using directory = await temporaryDirectory();
   const id = randomUUID();
-  const output = await ExecOutput.open(directory.path, id);
+  const output = await ExecOutput.open(placeAt(directory.path), id);
   await output.append(1, 0, Buffer.from('old'));
   await output.append(1, 100, Buffer.from('new'));
   t.is(output.droppedBytes, 100);
-  t.is(String((await readExecOutput(directory.path, id)).stdout), 'new');
+  t.is(String((await readExecOutput(placeAt(directory.path), id)).stdout), 'new');
   await output.close();
 });
 
 test('of much output the newest is kept, in files that do not grow', async (t) => {
   await using directory = await temporaryDirectory();
   const id = randomUUID();
-  const output = await ExecOutput.open(directory.path, id);
+  const output = await ExecOutput.open(placeAt(directory.path), id);
   const pieces = Array.from({ length: 300 }, () => randomBytes(64 * KiB));
   for (const piece of pieces) await output.append(1, output.end, piece);
   const whole = Buffer.concat(pieces);
-  const { stdout } = await readExecOutput(directory.path, id);
+  const { stdout } = await readExecOutput(placeAt(directory.path), id);
   t.true(stdout.length >= LIMITS.sandboxExecOutputBytes);
   t.true(whole.subarray(-stdout.length).equals(stdout));
   t.is(output.droppedBytes, whole.length - stdout.length);
@@ -78,14 +82,14 @@ test('a writer cut off at any byte: the next one knows what is whole, and asks f
   await fc.assert(
     fc.asyncProperty(cases, async ([pieces, cut]) => {
       const id = randomUUID();
-      const output = await ExecOutput.open(directory.path, id);
+      const output = await ExecOutput.open(placeAt(directory.path), id);
       for (const [stream, bytes] of pieces) {
         await output.append(stream, output.end, Buffer.from(bytes));
       }
       await output.close();
       const path = join(directory.path, `${id}.0`);
       await truncate(path, cut % ((await stat(path)).size + 1));
-      const again = await ExecOutput.open(directory.path, id);
+      const again = await ExecOutput.open(placeAt(directory.path), id);
       let at = 0;
       for (const [stream, bytes] of pieces) {
         if (at + bytes.length > again.end) {
@@ -96,7 +100,7 @@ test('a writer cut off at any byte: the next one knows what is whole, and asks f
       }
       t.is(again.end, at);
       await again.close();
-      const read = await readExecOutput(directory.path, id);
+      const read = await readExecOutput(placeAt(directory.path), id);
       const of = (wanted: number): Buffer =>
         Buffer.concat(pieces.filter(([stream]) => stream === wanted).map(([, bytes]) => bytes));
       t.true(read.stdout.equals(of(1)));
@@ -110,12 +114,12 @@ test('removing takes only the output of this command', async (t) => {
   await using directory = await temporaryDirectory();
   const [mine, other] = [randomUUID(), randomUUID()];
   for (const id of [mine, other]) {
-    const output = await ExecOutput.open(directory.path, id);
+    const output = await ExecOutput.open(placeAt(directory.path), id);
     await output.append(1, 0, Buffer.from(id));
     await output.close();
   }
-  await removeExecOutput(directory.path, mine);
-  t.is((await readExecOutput(directory.path, mine)).stdout.length, 0);
-  t.is(String((await readExecOutput(directory.path, other)).stdout), other);
-  await t.notThrowsAsync(removeExecOutput(join(directory.path, 'nothing'), mine));
+  await removeExecOutput(placeAt(directory.path), mine);
+  t.is((await readExecOutput(placeAt(directory.path), mine)).stdout.length, 0);
+  t.is(String((await readExecOutput(placeAt(directory.path), other)).stdout), other);
+  await t.notThrowsAsync(removeExecOutput(placeAt(join(directory.path, 'nothing')), mine));
 });

@@ -6,6 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
+import { onAnyThread } from '../../../../agent/sandboxes/execs/shared-threads.ts';
 import { Journal } from '../../../../agent/journal/journal.ts';
 import { GuestChannel } from '../../../../agent/guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../../../../agent/guest-link/guest-errors.ts';
@@ -60,7 +61,7 @@ async function openExecs() {
   await journal.sandboxes.insert(row);
   const parts = { journal: journal.sandboxes, log: createLogger('test', {}) };
   const execs = new SandboxExecs(row.id, 2, {
-    directory: () => join(directory.path, 'output'),
+    place: () => ({ directory: join(directory.path, 'output'), onThread: onAnyThread }),
     ...parts,
   });
   const link = new PlayedLink();
