@@ -1,0 +1,227 @@
+/*
+ * The package on a host with Debian, systemd and control groups v2, which is a machine of its own: set
+ * up by the documented commands, shut down and reset in mid-work, upgraded, removed. Only with
+ * BERTH_TEST_FULL=1: an emulated processor takes most of an hour for it.
+ */
+import assert from 'node:assert';
+import { basename, join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import { paths } from '../../scripts/local-paths.ts';
+import { ApiClient } from '../helpers/api.ts';
+import { ADDRESS, DebianHost, runGroup } from '../helpers/debian-host.ts';
+import { isFull } from '../helpers/full.ts';
+import {
+  beginExec,
+  bring,
+  createSandbox,
+  endedExec,
+  execIn,
+  getSandbox,
+} from '../helpers/sandboxes.ts';
+import { temporaryDirectory } from '../helpers/temporary.ts';
+
+const MINUTE_MS = 60_000;
+/** The test ends by then, whatever it waits for. */
+const MS_MAX = 60 * MINUTE_MS;
+/** The most, so that nothing but the end of the host ends its commands. */
+const CONTROL_SETTINGS = 'EXEC_TIMEOUT_MS=290000';
+/** For an emulated machine: its sandboxes are containers, as a machine in a machine takes too long. */
+const AGENT_SETTINGS =
+  'SANDBOX_RUNTIME=container SANDBOX_PREWARMED=0 EXEC_SLOTS=4 DISK_SIZE_BYTES=268435456';
+const MACHINES = '/sys/fs/cgroup/berth.slice/berth-machines.service';
+
+/** @param builtAt in seconds since 1970; a later one makes a newer version */
+async function buildPackage(
+  directory: string,
+  builtAt: number,
+  signal: AbortSignal,
+): Promise<string> {
+  const env = { ...process.env, SOURCE_DATE_EPOCH: String(builtAt) };
+  const program = join(paths.root, 'scripts/package');
+  return (await runGroup(program, [directory], { env, signal })).trim();
+}
+
+/** Goes the way of docs/operations.md. @returns a client of an account of the host */
+async function setUp(t: ExecutionContext, host: DebianHost): Promise<ApiClient> {
+  await host.run(`systemctl disable --now redis-server nfs-ganesha rpcbind.socket rpcbind rpc-statd
+    berth-install redis --address ${ADDRESS}
+    berth-install control --address ${ADDRESS}
+    printf '%s\\n' ${CONTROL_SETTINGS} >>/etc/berth/control.env
+    systemd-sysusers && systemctl daemon-reload
+    systemctl enable --now berth-redis berth-control`);
+  await host.insist('control', () => host.run(`curl -fsS http://${ADDRESS}:8701/readyz`));
+  const invitation = JSON.parse(await host.run('berth-admin host invite')) as { command: string };
+  t.regex(invitation.command, /^berth-agent join /u);
+  await host.run(`printf '%s\\n' ${AGENT_SETTINGS} >/etc/berth/agent.env
+    ${invitation.command.replace(/<.*>/u, ADDRESS)}
+    berth-agent check`);
+  await waitForAgent(host);
+  await host.run('berth-admin account create team');
+  const { token } = JSON.parse(await host.run('berth-admin key create team')) as { token: string };
+  return new ApiClient(host.baseUrl, token);
+}
+
+const waitForAgent = (host: DebianHost): Promise<string> =>
+  host.insist('the agent', () => host.run(`curl -fsS http://${ADDRESS}:8711/readyz`));
+
+const runOn = (api: ApiClient, disk: string, command: string): Promise<{ stdout: string }> =>
+  api.data('POST', `/api/disks/${disk}/exec`, { command });
+
+/** Errors that programs and the kernel have logged since the host booted. */
+const errorsOf = async (host: DebianHost): Promise<string> =>
+  host.run(`journalctl --boot --quiet --no-pager --priority=err
+    journalctl --boot --quiet --no-pager --unit='berth-*' | grep -E '"level":"(error|fatal)"' || true`);
+
+/** Each unit as systemd sees it, who its processes belong to, and what listens for whom. */
+async function checkUnits(t: ExecutionContext, host: DebianHost): Promise<void> {
+  t.is(await host.run('systemctl list-units --failed --quiet --plain --no-legend'), '');
+  t.is((await host.run('stat -fc %T /sys/fs/cgroup')).trim(), 'cgroup2fs');
+  t.log(await host.run(`systemd-analyze security --no-pager | grep -E 'UNIT|berth'`));
+  const user = (unit: string): Promise<string> =>
+    host.run(`ps -o user= -p "$(systemctl show --property=MainPID --value ${unit})"`);
+  t.is((await user('berth-agent')).trim(), 'root');
+  for (const name of ['redis', 'control']) t.regex(await user(`berth-${name}`), /^berth-/u);
+  t.notRegex(await host.run('ls /sys/fs/cgroup'), /^berth$/mu, 'nothing outside of units');
+  const listening = await host.run('ss -Htln | grep -vE "127.0.0.1|\\[::1\\]"');
+  const ports = [...listening.matchAll(/:(\d+) /gu)].map(([, port]) => Number(port));
+  const expected = [22, 6379, 8700, 8701, 8710, 8711, 8712];
+  t.deepEqual(
+    [...new Set(ports)].sort((a, b) => a - b),
+    expected,
+  );
+}
+
+interface Work {
+  readonly host: DebianHost;
+  readonly api: ApiClient;
+  readonly disk: string;
+  readonly sandbox: string;
+}
+
+/** Ids of the processes in the control groups of the host's sandboxes, one to a line. */
+const processesOf = (host: DebianHost): Promise<string> =>
+  host.run(`find ${MACHINES}/*/sandboxes -name cgroup.procs -exec cat {} + | sort -n`);
+
+/** Does something that the sandboxes must live through, and looks whether they have. */
+async function goesOnThrough(
+  t: ExecutionContext,
+  what: string,
+  { host, api, sandbox }: Work,
+  change: () => Promise<unknown>,
+): Promise<void> {
+  const before = await processesOf(host);
+  await change();
+  await waitForAgent(host);
+  t.is(await processesOf(host), before, what);
+  const read = await host.insist('the sandbox', () => execIn(api, sandbox, 'cat /root/file'));
+  t.is(read.stdout, 'kept\n', what);
+}
+
+const hasBegun = (
+  host: DebianHost,
+  read: () => Promise<{ readonly stdout?: string }>,
+): Promise<void> =>
+  host.insist('the command to begin', async () => {
+    const { stdout } = await read();
+    assert.equal(stdout, 'begun\n');
+  });
+
+/**
+ * Has the host go down while a command runs on a disk and another in a sandbox. Neither is said to
+ * have ended well, neither is run twice, and what was written is there.
+ */
+async function goDown(
+  t: ExecutionContext,
+  what: string,
+  { host, api, disk, sandbox }: Work,
+  act: () => Promise<unknown>,
+): Promise<void> {
+  const command = 'echo begun >>begun; sync; sleep 100000; echo ended >>begun';
+  await execIn(api, sandbox, 'rm -f /root/begun');
+  const inSandbox = command.replaceAll(/(?<=>>)begun/gu, '/root/begun');
+  const { body } = await beginExec(api, sandbox, inSandbox);
+  await hasBegun(host, () => execIn(api, sandbox, 'cat /root/begun'));
+  await host.insist('the disk', () => runOn(api, disk, 'rm -f begun'));
+  const path = `/api/disks/${disk}/exec`;
+  const caller = new AbortController();
+  const call = api.call('POST', path, { command }, {}, caller.signal).catch(() => undefined);
+  await hasBegun(host, () => runOn(api, disk, 'cat begun'));
+  const boot = await host.bootId();
+  await act();
+  await host.booted(boot);
+  caller.abort(); // A host that was reset does not close its connections.
+  t.not((await call)?.body.success, true, `${what}: the command on the disk did not end`);
+  await waitForAgent(host);
+
+  const ran = await host.insist('the disk', () => runOn(api, disk, 'cat file begun'));
+  t.is(ran.stdout, 'kept\nbegun\n', what);
+  const { status, exit_reason: reason } = await host.insist('it', () => getSandbox(api, sandbox));
+  t.log(what, status, reason);
+  t.regex(status, /^(?:stopped|failed)$/u, 'the memory of a container goes with its host');
+  const exec = await endedExec(api, sandbox, body.data.exec_id);
+  t.log(what, exec.status, exec.exit_reason);
+  t.not(exec.exit_code, 0);
+  await host.insist('the sandbox to start', () => bring(api, sandbox, 'start', 'running'));
+  const read = await execIn(api, sandbox, 'cat /root/file /root/begun');
+  t.is(read.stdout, 'kept\nbegun\n', what);
+}
+
+/** The package goes, and leaves what is the operator's. */
+async function remove(t: ExecutionContext, host: DebianHost): Promise<void> {
+  await host.run('apt-get remove --yes berth');
+  t.notRegex(await host.run('ps -eo args'), /berth/u);
+  t.notRegex(await host.run('systemctl list-unit-files'), /berth/u);
+  t.notRegex(await host.run('cat /proc/mounts; losetup --list; ls /sys/fs/cgroup'), /berth/u);
+  await host.run('test -e /etc/berth/cluster.env && apt-get purge --yes berth');
+  const kept = await host.run('ls -d /etc/berth /var/log/berth-control /var/lib/berth* || true');
+  t.regex(kept, /^\/var\/lib\/berth\n\/var\/lib\/berth-redis$/mu);
+  t.notRegex(kept, /^\/(?:etc|var\/log)/mu);
+}
+
+async function keepsItsPromises(
+  t: ExecutionContext,
+  host: DebianHost,
+  newer: string,
+): Promise<void> {
+  await host.booted();
+  const api = await setUp(t, host);
+  const { id: disk } = await host.insist('a disk', () =>
+    api.data<{ id: string }>('POST', '/api/disks', { name: 'notes' }),
+  );
+  t.is((await runOn(api, disk, 'echo kept >file; sync; cat file')).stdout, 'kept\n');
+  const { sandbox_id: sandbox } = await createSandbox(api, { name: 'box' });
+  t.is((await execIn(api, sandbox, 'echo kept >/root/file; cat /root/file')).stdout, 'kept\n');
+  await checkUnits(t, host);
+
+  const work = { host, api, disk, sandbox };
+  await goesOnThrough(t, 'a restart', work, () => host.run('systemctl restart berth-agent'));
+  await host.copy(newer);
+  await goesOnThrough(t, 'an upgrade', work, () =>
+    host.run(`apt-get install --yes ./${basename(newer)}`),
+  );
+  t.is(await errorsOf(host), '');
+  // The connection may be closed before the answer.
+  await goDown(t, 'a reboot', work, () => host.run('systemctl reboot').catch(() => undefined));
+  await goDown(t, 'a reset', work, () => host.reset());
+  await checkUnits(t, host);
+  await remove(t, host);
+}
+
+(isFull ? test : test.skip)(
+  'a host with Debian and systemd joins by the documented commands and keeps what it promised',
+  async (t) => {
+    t.timeout(MS_MAX + MINUTE_MS);
+    const signal = AbortSignal.timeout(MS_MAX);
+    await using directory = await temporaryDirectory();
+    const now = Math.floor(Date.now() / 1000);
+    const first = await buildPackage(join(directory.path, 'first'), now - 60, signal);
+    const second = await buildPackage(join(directory.path, 'second'), now, signal);
+    await using host = await DebianHost.install(join(directory.path, 'host'), first, signal);
+    try {
+      await keepsItsPromises(t, host, second);
+    } catch (error) {
+      t.log(await host.describe());
+      throw error;
+    }
+  },
+);
