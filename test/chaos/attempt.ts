@@ -74,6 +74,7 @@ export async function attempt(
     if (answer === '' || answer.success) {
       return { status, code: 'ok', data: answer === '' ? undefined : answer.data };
     }
+    if (answer.code === undefined) return cut(findings); // A proxy's, whose node died.
     const { code, error } = answer;
     findings.count(`answer ${status} ${code}`);
     const isExplained =
@@ -90,7 +91,11 @@ export async function attempt(
     } else if (late.aborted) {
       findings.report(`${call} had no answer within ${HANGS_AFTER_MS} ms`);
     }
-    findings.count('answer cut');
-    return { status: 0, code: 'cut', data: undefined };
+    return cut(findings);
   }
+}
+
+function cut(findings: Findings): Attempt {
+  findings.count('answer cut');
+  return { status: 0, code: 'cut', data: undefined };
 }

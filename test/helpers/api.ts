@@ -31,6 +31,7 @@ export interface ApiBody {
   success: boolean;
   data: unknown;
   error: string;
+  /** Missing where a proxy answers whose node broke off. */
   code: string;
   nextCursor?: string;
 }
@@ -40,9 +41,17 @@ interface KnownPath {
   readonly operations: Record<string, Operation>;
 }
 
-/** Whether a proxy of docs/proxies.md answered because it reaches no control node: no node has described it. */
-const isProxysOwn = (body: unknown): boolean =>
-  (body as Partial<ApiBody> | undefined)?.error === 'no control node can be reached now; try again';
+/** How the errors of a proxy of docs/proxies.md begin, which no node has described. */
+const PROXYS_OWN = [
+  'no control node can be reached now',
+  'the control node ended before it answered',
+  'the control node did not answer in time',
+];
+
+const isProxysOwn = (body: unknown): boolean => {
+  const error = (body as Partial<ApiBody> | undefined)?.error ?? '';
+  return PROXYS_OWN.some((start) => error.startsWith(start));
+};
 
 /** Asserts that the OpenAPI document allows a reply. Each schema is compiled once. */
 class ResponseChecker {

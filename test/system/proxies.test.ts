@@ -1,8 +1,9 @@
 /* The configurations of docs/proxies.md, each in front of a real stack. */
 import { once } from 'node:events';
 import { mkdtemp, readFile, writeFile } from 'node:fs/promises';
-import type { IncomingMessage } from 'node:http';
+import { createServer, type IncomingMessage } from 'node:http';
 import { request } from 'node:https';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import tls from 'node:tls';
 import { buffer } from 'node:stream/consumers';
@@ -34,7 +35,7 @@ const test = stackTest(settings, async ({ api }) => {
 interface Place {
   readonly directory: string;
   readonly port: number;
-  readonly stack: Stack;
+  readonly stack: Pick<Stack, 'directory' | 'environment'>;
   readonly target: 'CONTROL_PORT' | 'AGENT_PORT';
 }
 
@@ -91,7 +92,7 @@ type ProxyName = keyof typeof PROXIES;
 /** A proxy that runs, in front of a port of the stack. */
 async function startProxy(
   name: ProxyName,
-  { stack, authority }: { readonly stack: Stack; readonly authority: TestAuthority },
+  { stack, authority }: { readonly stack: Place['stack']; readonly authority: TestAuthority },
   target: Place['target'],
 ): Promise<AsyncDisposable & { readonly url: string }> {
   const directory = await mkdtemp(join(stack.directory, `${name}-`));
@@ -181,3 +182,22 @@ for (const name of Object.keys(PROXIES) as ProxyName[]) {
     t.pass();
   });
 }
+
+test('haproxy as documented says what may have become of a call whose node died', async (t) => {
+  const { stack, authority } = t.context;
+  const dying = createServer((call, answer) => {
+    if (call.url === '/readyz') answer.end();
+    else call.socket.destroy();
+  });
+  await once(dying.listen(0, '127.0.0.1'), 'listening');
+  const environment = { CONTROL_PORT: String((dying.address() as AddressInfo).port) };
+  const place = { stack: { directory: stack.directory, environment }, authority };
+  await using proxy = await startProxy('haproxy', place, 'CONTROL_PORT');
+  const answer = await fetch(`${proxy.url}/api/disks`, { method: 'POST', body: '{}' });
+  t.is(answer.status, 502);
+  t.deepEqual(await answer.json(), {
+    success: false,
+    error: 'the control node ended before it answered; the call may have been carried out',
+  });
+  dying.close();
+});
