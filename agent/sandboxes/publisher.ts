@@ -48,12 +48,14 @@ export class Publisher<R extends { readonly id: string }> {
   /**
    * Publishes a new record: resolves only when the directory has it, so that its creator can find
    * it.
-   * @throws AppError `unavailable` when the agent ends before the directory has it
+   * @throws AppError `outcome_unknown` when the agent ends before the directory has it: what the record
+   *   describes is there, and the next agent publishes it
    */
   async publishNew(record: R): Promise<void> {
     this.#due.set(record.id, record);
     await (this.#writing.get(record.id) ?? this.#write(record.id));
-    if (this.#due.has(record.id)) throw shuttingDown();
+    if (!this.#closed.signal.aborted || !this.#due.has(record.id)) return;
+    throw new AppError('outcome_unknown', 'the host shut down before callers could find it');
   }
 
   /** Resolves when the record is gone from the directory. @throws AppError when the agent ends */

@@ -16,6 +16,16 @@ const NOTHING_LEFT: ReadonlySet<ErrorCode> = new Set([
   'snapshot_not_ready',
 ]);
 
+/**
+ * A host was lost while it made something. The host removes what it has made by its id, perhaps late,
+ * so nothing else may ever be made with that id.
+ */
+export class LostHost extends AppError {
+  constructor(cause: AppError) {
+    super('unavailable', 'the host was lost meanwhile; nothing was created; try again', { cause });
+  }
+}
+
 /** A sandbox or snapshot to be made, as its callers know it. */
 interface Making<K extends JobKind, T> {
   readonly resultOf: (result: JobResults[K]) => T;
@@ -28,7 +38,8 @@ interface Making<K extends JobKind, T> {
 /**
  * Has a host make something at most once.
  * @returns the result, once its host has journalled it
- * @throws AppError the host's error, or that it did not answer; nothing is left there then
+ * @throws AppError the host's error, or that it did not answer; nothing is left there then.
+ *   {@link LostHost} when it may have begun
  */
 export async function beginOnHost<K extends JobKind, T>(
   { jobs }: Deps,
@@ -45,9 +56,6 @@ export async function beginOnHost<K extends JobKind, T>(
       if (published !== undefined) return published;
     }
     if (!NOTHING_LEFT.has(error.code)) await discard();
-    if (error.code !== 'outcome_unknown') throw error;
-    throw new AppError('unavailable', 'the host was lost meanwhile; nothing was created', {
-      cause: error,
-    });
+    throw error.code === 'outcome_unknown' ? new LostHost(error) : error;
   }
 }

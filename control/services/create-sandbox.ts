@@ -12,6 +12,7 @@ import type { Deps } from './deps.ts';
 import { moveDisksTo, refuseOfAbsent } from './place-near-disks.ts';
 import { findMountedDisks, sandboxMounts } from './sandbox-mounts.ts';
 import { noSandboxCapacity, rankSandboxHosts } from '../dispatch/placement.ts';
+import { LostHost } from './begin-on-host.ts';
 import { beginSandbox } from './begin-sandbox.ts';
 import { chooseImage } from './sandbox-image.ts';
 import type { RequestContext } from './call-handler.ts';
@@ -113,7 +114,7 @@ export async function createSandbox(
   });
 }
 
-/** Asks one host after the other until one takes the sandbox. */
+/** Asks one host after the other until one takes the sandbox, or is lost and may have taken it. */
 async function place(
   deps: Deps,
   draft: Omit<JobPayload<'sandbox.create'>, 'baseImage'>,
@@ -135,6 +136,7 @@ async function place(
       const on = { hostId, disks };
       return await createOn(deps, on, { ...draft, baseImage }, { ...context, deadlineAt });
     } catch (error) {
+      if (error instanceof LostHost) throw error;
       if (!(error instanceof AppError) || !NOT_TAKEN.has(error.code)) throw error;
       refusal = error;
     }

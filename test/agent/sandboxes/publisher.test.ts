@@ -30,5 +30,5 @@ test('a new sandbox that could not be published before the agent ends is not rep
   server.redis.disconnect();
   const promised = publisher.publishNew(sandboxRecord());
   publisher.close();
-  await t.throwsAsync(promised, { code: 'unavailable' });
+  await t.throwsAsync(promised, { code: 'outcome_unknown' });
 });
