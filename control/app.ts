@@ -1,5 +1,5 @@
-import Router from '@koa/router';
-import Koa from 'koa';
+import Router, { type RouterMiddleware } from '@koa/router';
+import Koa, { type Middleware } from 'koa';
 import { AppError } from '../shared/errors.ts';
 import type { Logger } from '../shared/log.ts';
 import type { Histogram } from '../shared/metrics.ts';
@@ -18,6 +18,7 @@ import { traceRequests } from './http/middleware/trace-requests.ts';
 import { type ConsoleOptions, mountConsole } from './console/mount-console.ts';
 import { serveDocs } from './docs/serve-docs.ts';
 import { openApiDocument } from './http/openapi.ts';
+import { changes, type Route } from './http/route.ts';
 import type { McpHost } from './mcp/open-mcp.ts';
 import { MCP_PATH, serveMcp } from './mcp/serve-mcp.ts';
 import { routes } from './routes.ts';
@@ -39,17 +40,45 @@ export interface AppOptions extends ConsoleOptions {
 /** `/disks/{id}` as the router writes it: `/disks/:id`. */
 const routerPath = (path: string): string => path.replaceAll(/\{(\w+)\}/gu, ':$1');
 
+/** The collection that a path is in: `disks` of `/api/disks/{id}`. Paths are read without regard to case. */
+const collectionOf = (path: string): string => path.split('/', 3)[2]?.toLowerCase() ?? '';
+
+/** The steps of a call. One that changes nothing is neither confirmed nor audited. */
+function stepsOf(
+  route: Route,
+  { deps, logs, confirmation }: AppOptions,
+  authenticator: Authenticator,
+): Middleware<RequestState>[] {
+  const work = endpoint(deps, authenticator, route);
+  return changes(route) ? [confirmWrites(confirmation), audited(route, logs), work] : [work];
+}
+
+const passOn: Middleware<RequestState> = (_ctx, next) => next();
+
+/** A router tries its routes in turn, so each collection of the API has a router of its own. */
+function routeApi(
+  options: AppOptions,
+  authenticator: Authenticator,
+): RouterMiddleware<RequestState> {
+  const routers = new Map<string, Router<RequestState>>();
+  for (const route of routes) {
+    const collection = collectionOf(route.path);
+    const router = routers.get(collection) ?? new Router<RequestState>();
+    router[route.method](routerPath(route.path), ...stepsOf(route, options, authenticator));
+    routers.set(collection, router);
+  }
+  const served = new Map([...routers].map(([collection, router]) => [collection, router.routes()]));
+  return async (ctx, next) => {
+    await (served.get(collectionOf(ctx.path)) ?? passOn)(ctx, next);
+  };
+}
+
 /** The public API: middleware in the order in which a request meets it. */
 export function createApp(options: AppOptions): Koa<RequestState> {
-  const { deps, log, logs, confirmation, durations, ready, allowedOrigins, mcp } = options;
+  const { deps, log, durations, ready, allowedOrigins, mcp } = options;
   const app = new Koa<RequestState>();
   const router = new Router<RequestState>();
   const authenticator = new Authenticator(deps.directory.apiKeys);
-  for (const route of routes) {
-    const work = endpoint(deps, authenticator, route);
-    const confirmed = confirmWrites(route, confirmation);
-    router[route.method](routerPath(route.path), confirmed, audited(route, logs), work);
-  }
   const { publicBaseUrl, http } = deps.config;
   const document = JSON.stringify(openApiDocument(routes, publicBaseUrl));
   router.get('/openapi.json', (ctx) => {
@@ -74,6 +103,7 @@ export function createApp(options: AppOptions): Koa<RequestState> {
   app.use(requestLog(log, durations));
   app.use(renderErrors(log));
   app.use(crossOrigin(deps, allowedOrigins));
+  app.use(routeApi(options, authenticator));
   app.use(router.routes());
   app.use((ctx) => {
     const tried = (Reflect.get(ctx, 'matched') ?? []) as { methods: string[] }[];

@@ -51,7 +51,11 @@ export function createLogger(service: string, base: Record<string, string> = {})
     maxWrite: 2 * BATCH_BYTES,
     maxLength: HELD_BYTES_MAX,
     periodicFlush: FLUSH_EVERY_MS,
+    contentMode: 'buffer',
   });
+  // Given texts, it would copy the batch so far for each line to count its bytes.
+  const write = destination.write.bind(destination) as unknown as (line: Buffer) => boolean;
+  destination.write = (line) => write(Buffer.from(line));
   // A full file system below the log must not end the process: what does not fit is dropped.
   destination.on('error', () => undefined);
   if (path !== undefined) followRotation(destination, path);

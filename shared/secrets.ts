@@ -1,8 +1,8 @@
 import {
   createCipheriv,
   createDecipheriv,
-  createHash,
   createHmac,
+  hash,
   randomBytes,
   timingSafeEqual,
 } from 'node:crypto';
@@ -12,7 +12,7 @@ const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 
 /** SHA-256 in hex, as API keys are stored. */
-export const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+export const sha256 = (text: string): string => hash('sha256', text);
 
 /** A URL-safe random text with 32 bytes of entropy. */
 export const randomSecret = (): string => randomBytes(32).toString('base64url');

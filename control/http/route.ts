@@ -131,6 +131,11 @@ export interface Route<
   handle(input: Input<P, Q, B>): Promise<Reply>;
 }
 
+/** A route whose calls change something. */
+export type ChangingRoute = Route & { readonly event: ActivityType };
+
+export const changes = (route: Route): route is ChangingRoute => route.event !== undefined;
+
 /** Infers a route's types from its schemas. */
 export const route = <
   P extends TSchema = TSchema,

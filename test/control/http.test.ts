@@ -42,6 +42,12 @@ for (const path of ['/%', '/%E0%A4%A', '/a%00', '/api//disks', '//api/disks', '/
   });
 }
 
+for (const path of ['/API/Disks', '/api/disks/', '/api/DISKS?limit=1']) {
+  test(`a path is read without regard to case and a slash at its end: ${path}`, async (t) => {
+    t.is((await send(t.context, 'GET', path)).status, 200);
+  });
+}
+
 const wrongMethod = test.macro({
   async exec(t, method: string, path: string, allow: string[]) {
     const reply = await send(t.context, method, path);
@@ -58,6 +64,8 @@ test(wrongMethod, 'GET', '/api/disks/x/exec', ['POST']);
 test(wrongMethod, 'POST', '/api/disks/x/allowed-ips', ['GET', 'HEAD', 'PUT']);
 test(wrongMethod, 'PROPFIND', '/api/tokens', ['GET', 'HEAD', 'POST']);
 test(wrongMethod, 'POST', '/openapi.json', ['GET', 'HEAD']);
+test(wrongMethod, 'PUT', '/console/session', ['DELETE', 'GET', 'HEAD', 'POST']);
+test(wrongMethod, 'PUT', '/API/Disks/x/', ['DELETE', 'GET', 'HEAD']);
 
 const badBody = test.macro({
   async exec(t, body: string, headers: Record<string, string> = {}) {

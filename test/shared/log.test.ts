@@ -58,6 +58,13 @@ test('only the message, code and stack of an error and its causes are logged', a
   t.false(JSON.stringify(event).includes('secret'));
 });
 
+test('many lines of any characters are written whole and in order', async (t) => {
+  const events = await logOf(`
+    for (let i = 0; i < 3_000; i += 1) log.info({ i }, 'ü€😀'.repeat(i % 50));`);
+  t.is(events.length, 3_000);
+  t.true(events.every(({ i, msg }, at) => i === at && msg === 'ü€😀'.repeat(at % 50)));
+});
+
 const contents = (name: string): Promise<string> => readFile(name, 'utf8').catch(() => '');
 
 test('a log in a file goes on in a new one when the file is renamed', async (t) => {

@@ -9,7 +9,7 @@ import type { ActivityEvent, ActivityLevel } from '../../../shared/schemas/activ
 import { settledWithin } from '../../../shared/settled-within.ts';
 import type { AuditFile } from '../audit-file.ts';
 import { statusOf, toCallerError, toWaitableError } from '../error-status.ts';
-import type { Route } from '../route.ts';
+import type { ChangingRoute } from '../route.ts';
 import type { RequestContext, RequestState } from './request-state.ts';
 
 /** Where changes are written down. */
@@ -53,7 +53,7 @@ function entryOf(
     ctx,
     trustedProxies,
   }: { readonly ctx: RequestContext; readonly trustedProxies: readonly string[] },
-  { event, operationId, path }: Route & { readonly event: ActivityEvent['eventType'] },
+  { event, operationId, path }: ChangingRoute,
   { level, ...outcome }: Outcome,
 ): Omit<ActivityEvent, 'accountId'> & { readonly accountId?: string } {
   const { caller, notes, requestId } = ctx.state;
@@ -106,15 +106,11 @@ async function write(
  * Writes down every call that changes something, whatever became of it: one entry for each, before
  * its answer (docs/accounts.md, Audit).
  */
-export function audited(route: Route, logs: AuditLogs): Middleware<RequestState> {
-  const { event } = route;
-  if (event === undefined) return (_ctx, next) => next();
+export function audited(route: ChangingRoute, logs: AuditLogs): Middleware<RequestState> {
+  const { trustedProxies } = logs;
   return async (ctx, next) => {
     const record = async (outcome: Outcome): Promise<void> => {
-      const written = write(
-        logs,
-        entryOf({ ctx, trustedProxies: logs.trustedProxies }, { ...route, event }, outcome),
-      );
+      const written = write(logs, entryOf({ ctx, trustedProxies }, route, outcome));
       if (await settledWithin(written, LIMITS.auditMsMax)) return;
       logs.log.error({ requestId: ctx.state.requestId }, 'audit:entryLate');
     };

@@ -259,7 +259,9 @@ export function endpoint(
         requestId: state.requestId,
         method: ctx.method,
         headers: ctx.headers,
-        address: clientAddress(ctx.req, deps.config.http.trustedProxies),
+        get address() {
+          return clientAddress(ctx.req, deps.config.http.trustedProxies);
+        },
         arrivedAt: state.arrivedAt,
         callerGone,
         note: (fields) => Object.assign(state.notes, fields),
