@@ -32,6 +32,9 @@ export const LIMITS = {
 
   // Accounts
   apiKeysPerAccountMax: 1000,
+  // How soon control nodes and hosts notice that an API key was deleted elsewhere.
+  apiKeyRememberedMs: 1_000,
+  apiKeysRememberedMax: 10_000,
   // About; the oldest go first.
   activityPerAccountMax: 10_000,
   // How soon control nodes and hosts notice that the limits of an account were changed.

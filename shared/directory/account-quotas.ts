@@ -1,6 +1,7 @@
 import type { Redis } from 'ioredis';
 import { RateLimiterRedis, RateLimiterRes } from 'rate-limiter-flexible';
 import { LIMITS } from '../limits.ts';
+import { RememberedReads } from '../remembered-reads.ts';
 import { type AccountLimits, AccountLimitSettings, type LimitReached } from './account-limits.ts';
 import { sumDiskBytes } from './disk-scripts.ts';
 import { keys } from './keys.ts';
@@ -14,11 +15,6 @@ export interface RequestQuota {
   readonly isExceeded: boolean;
 }
 
-interface Remembered {
-  readonly limits: Promise<AccountLimits>;
-  readonly until: number;
-}
-
 /**
  * The limits of accounts that bind what is done rather than what is made: requests, and writing to
  * disks. A change of the limits is noticed within seconds.
@@ -27,7 +23,10 @@ export class AccountQuotas {
   readonly #redis: Redis;
   readonly #region: string;
   readonly #settings: AccountLimitSettings;
-  readonly #limits = new Map<string, Remembered>();
+  readonly #limits = new RememberedReads<AccountLimits>({
+    forMs: LIMITS.accountLimitsReadEveryMs,
+    max: LIMITS.accountsRememberedMax,
+  });
   /** By requests per second. */
   readonly #limiters = new Map<number, RateLimiterRedis>();
 
@@ -61,14 +60,7 @@ export class AccountQuotas {
   }
 
   #limitsOf(accountId: string): Promise<AccountLimits> {
-    const now = Date.now();
-    const known = this.#limits.get(accountId);
-    if (known !== undefined && now < known.until) return known.limits;
-    if (this.#limits.size >= LIMITS.accountsRememberedMax) this.#limits.clear();
-    const limits = this.#settings.get(accountId);
-    this.#limits.set(accountId, { limits, until: now + LIMITS.accountLimitsReadEveryMs });
-    limits.catch(() => this.#limits.delete(accountId));
-    return limits;
+    return this.#limits.read(accountId, () => this.#settings.get(accountId));
   }
 
   #limiterOf(points: number): RateLimiterRedis {

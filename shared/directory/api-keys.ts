@@ -2,6 +2,7 @@ import type { Redis } from 'ioredis';
 import { AppError } from '../errors.ts';
 import { FULL_SCOPES, type KeyScope, keyScopes } from '../key-scopes.ts';
 import { LIMITS } from '../limits.ts';
+import { RememberedReads } from '../remembered-reads.ts';
 import type { ApiKey } from '../schemas/api-key.ts';
 import { randomSecret, sha256 } from '../secrets.ts';
 import type { Account } from './accounts.ts';
@@ -26,6 +27,9 @@ export interface Caller {
  */
 export const endWithKey = ({ endsAt }: Pick<Caller, 'endsAt'>, wanted?: number) =>
   endsAt === undefined || (wanted !== undefined && wanted < endsAt) ? wanted : endsAt;
+
+/** Written so that a time that cannot be read has passed. */
+const hasEnded = ({ endsAt }: Caller): boolean => endsAt !== undefined && !(endsAt > Date.now());
 
 export interface ApiKeyRecord extends ApiKey {
   readonly accountId: string;
@@ -68,10 +72,15 @@ function toRecord(fields: Record<string, string>): ApiKeyRecord | undefined {
 
 /**
  * API keys, stored as SHA-256 only. A key is valid while its record exists; the account's list is an
- * index to the records.
+ * index to the records. This process notices at once what it deletes itself.
  */
 export class ApiKeys {
   readonly #redis: Redis;
+  /** A key that another process deleted is good here until its time is over (decision 0099). */
+  readonly #callers = new RememberedReads<Caller | undefined>({
+    forMs: LIMITS.apiKeyRememberedMs,
+    max: LIMITS.apiKeysRememberedMax,
+  });
 
   constructor(redis: Redis) {
     this.#redis = redis;
@@ -120,17 +129,20 @@ export class ApiKeys {
     await this.#redis.hset(keys.apiKey(record.id), { ...record, scopes });
   }
 
+  /** The caller whose key this is, as of `LIMITS.apiKeyRememberedMs` ago at the earliest. */
   async authenticate(token: string): Promise<Caller | 'expired' | undefined> {
-    return this.#find(sha256(token));
+    const keyId = sha256(token);
+    const caller = await this.#callers.read(keyId, () => this.#find(keyId));
+    return caller !== undefined && hasEnded(caller) ? 'expired' : caller;
   }
 
-  /** Whether the key is there and has not expired. */
+  /** Whether the key is there now and has not expired. */
   async isValid(keyId: string): Promise<boolean> {
     const caller = await this.#find(keyId);
-    return caller !== undefined && caller !== 'expired';
+    return caller !== undefined && !hasEnded(caller);
   }
 
-  async #find(keyId: string): Promise<Caller | 'expired' | undefined> {
+  async #find(keyId: string): Promise<Caller | undefined> {
     const [accountId, organization, scopes, expiresAt] = await this.#redis.hmget(
       keys.apiKey(keyId),
       'accountId',
@@ -140,10 +152,7 @@ export class ApiKeys {
     );
     if (typeof accountId !== 'string' || typeof organization !== 'string') return undefined;
     const caller = { accountId, organization, keyId, scopes: toScopes(scopes) };
-    if (typeof expiresAt !== 'string') return caller;
-    const endsAt = Date.parse(expiresAt);
-    // Written so that a time that cannot be read has passed.
-    return endsAt > Date.now() ? { ...caller, endsAt } : 'expired';
+    return typeof expiresAt === 'string' ? { ...caller, endsAt: Date.parse(expiresAt) } : caller;
   }
 
   async recordUse(keyId: string): Promise<void> {
@@ -163,6 +172,7 @@ export class ApiKeys {
     const record = toRecord(await this.#redis.hgetall(keys.apiKey(keyId)));
     if (record === undefined || record.accountId !== accountId) return false;
     await this.#redis.del(keys.apiKey(keyId));
+    this.#callers.forget(keyId);
     await this.#redis.zrem(keys.apiKeys(accountId), orderedMember(record.createdAt, keyId));
     return true;
   }

@@ -1,6 +1,5 @@
 import type { ApiKeys, Caller } from './api-keys.ts';
 import { AppError } from '../errors.ts';
-import { SharedReads } from '../shared-reads.ts';
 
 const USE_WRITTEN_EVERY_MS = 60_000;
 const USES_REMEMBERED_MAX = 10_000;
@@ -8,8 +7,6 @@ const USES_REMEMBERED_MAX = 10_000;
 /** Checks API keys and keeps `lastUsedAt` roughly up to date. */
 export class Authenticator {
   readonly #apiKeys: ApiKeys;
-  /** Clients use the same key on many connections at once. */
-  readonly #reads = new SharedReads<Caller | 'expired' | undefined>();
   readonly #usedAt = new Map<string, number>();
 
   constructor(apiKeys: ApiKeys) {
@@ -28,9 +25,7 @@ export class Authenticator {
     if (/^(key-)?dt-/u.test(token)) {
       throw new AppError('unauthorized', 'this is a disk token; an API key (key-…) is needed here');
     }
-    const caller = token.startsWith('key-')
-      ? await this.#reads.read(token, () => this.#apiKeys.authenticate(token))
-      : undefined;
+    const caller = token.startsWith('key-') ? await this.#apiKeys.authenticate(token) : undefined;
     if (caller === 'expired') throw new AppError('unauthorized', 'the API key has expired');
     if (caller === undefined) throw new AppError('unauthorized', 'the API key is not valid');
     this.#noteUse(caller.keyId);

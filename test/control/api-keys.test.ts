@@ -3,7 +3,9 @@ import { orderedMember } from '../../shared/directory/page.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { ApiKey } from '../../shared/schemas/api-key.ts';
 import { sha256 } from '../../shared/secrets.ts';
-import type { ApiClient } from '../helpers/api.ts';
+import { ApiClient } from '../helpers/api.ts';
+import { newName } from '../helpers/disks.ts';
+import { ObjectClient, s3UrlOf } from '../helpers/objects.ts';
 import { dumpRedis } from '../helpers/redis-contents.ts';
 import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -86,6 +88,24 @@ test('a deleted key stops working at once, even if it deleted itself', async (t)
   t.is((await other.call('GET', '/api/disks')).status, 401);
   t.is((await list(api)).data.tokens.length, 1);
   t.is((await api.call('DELETE', `/api/tokens/${id}`)).status, 404);
+});
+
+test('a deleted key stops within a second at other nodes, and a new one works there at once', async (t) => {
+  const { stack } = t.context;
+  const api = await stack.newClient();
+  const other = await stack.addControl();
+  await other.start();
+  const { id: diskId } = await api.data<{ id: string }>('POST', '/api/disks', { name: newName() });
+  const { id, token } = await createKey(api);
+  const elsewhere = new ApiClient(other.environment['PUBLIC_BASE_URL'] ?? '', token);
+  const objects = new ObjectClient(s3UrlOf(stack), token);
+  const ask = async (): Promise<number[]> => [
+    (await elsewhere.call('GET', '/api/disks')).status,
+    (await objects.call('GET', `/${diskId}`)).status,
+  ];
+  t.deepEqual(await ask(), [200, 200]);
+  await api.data('DELETE', `/api/tokens/${id}`);
+  await waitFor('the key to be refused', async () => (await ask()).join() === '401,403');
 });
 
 test("another account's key cannot be deleted and looks missing", async (t) => {

@@ -13,6 +13,7 @@ import { s3UrlOf } from '../helpers/objects.ts';
 import { presign } from '../helpers/presign.ts';
 import { download } from '../helpers/shares.ts';
 import { stackTest } from '../helpers/stack-test.ts';
+import { waitFor } from '../helpers/wait.ts';
 
 interface Operation {
   readonly name: string;
@@ -167,8 +168,10 @@ test('a key stops at its end, and so does all that was made with it', async (t) 
   t.is((await download(link.url)).status, 200);
 
   await letPass(await stack.redisClient(), expiresAt);
-  const refused = await ending.call('GET', '/api/disks');
-  t.is(refused.status, 401);
+  const refused = await waitFor('the end to be read', async () => {
+    const reply = await ending.call('GET', '/api/disks');
+    return reply.status === 401 && reply;
+  });
   t.is(refused.body.error, 'the API key has expired');
   t.is((await download(signed)).status, 403);
   t.is((await download(link.url)).status, 403);

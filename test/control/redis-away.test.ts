@@ -50,6 +50,10 @@ test.serial('without Redis every endpoint answers 503 with Retry-After', async (
   const pids = [stack.control.pid, stack.agent.pid];
 
   await stack.redis.stop();
+  await waitFor('the key to be read again', async () => {
+    const { status } = await api.call('GET', '/api/disks/no-id');
+    return status === 503;
+  });
   for (const route of routes) {
     if (route.scope === 'public') continue;
     const path = route.path
