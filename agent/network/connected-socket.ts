@@ -20,6 +20,7 @@ export async function connectedSocket(
   };
   const timer = setTimeout(giveUp, timeoutMs);
   signal?.addEventListener('abort', abort, { once: true });
+  if (signal?.aborted === true) abort(); // While the connection was begun: no event follows.
   try {
     await untilConnected(socket);
     return socket;

@@ -46,5 +46,9 @@ test('a guest that does not answer, a slot that is gone, a caller that gives up'
   signal.addEventListener('abort', () => abort.abort(reason));
   const waiting = connectToGuest(slot, 80, { timeoutMs, signal: abort.signal });
   t.is(await t.throwsAsync(waiting), reason);
+  const early = new AbortController();
+  const beginning = connectToGuest(slot, 80, { timeoutMs, signal: early.signal });
+  early.abort(reason); // Before there is a socket.
+  t.is(await t.throwsAsync(beginning), reason);
   await removeSlot(slot, kind);
 });
