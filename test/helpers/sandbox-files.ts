@@ -37,9 +37,9 @@ export class Files {
 
   async put(path: string, body: string | Uint8Array, more = ''): Promise<SandboxFile> {
     const answer = await this.fetch('PUT', path, { body: Buffer.from(body) }, more);
-    const { data } = (await answer.json()) as { data: SandboxFile };
-    if (!answer.ok) throw new Error(`PUT ${path}: ${answer.status} ${JSON.stringify(data)}`);
-    return data;
+    const said = (await answer.json()) as { data: SandboxFile };
+    if (!answer.ok) throw new Error(`PUT ${path}: ${answer.status} ${JSON.stringify(said)}`);
+    return said.data;
   }
 
   async get(path: string): Promise<Buffer> {

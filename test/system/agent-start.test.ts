@@ -106,7 +106,8 @@ async function adminPortOf(agent: Daemon): Promise<string> {
 test('another secret', isKeptOut, { CLUSTER_SECRET: randomBytes(32).toString('base64url') });
 test('another cluster id', isKeptOut, { CLUSTER_ID: 'another-cluster' });
 
-test('the host keeps its id and its disks when its agent restarts', async (t) => {
+// Serial, hence before the others: a disk of theirs would be made on this host while it stops.
+test.serial('the host keeps its id and its disks when its agent restarts', async (t) => {
   const agent = await otherAgent(t.context.stack, 'steady', {});
   const ids: string[] = [];
   for (let round = 0; round < 2; round += 1) {
