@@ -99,11 +99,11 @@ export interface Host {
   readonly images: HostImages;
   /** Refuses commands that have not begun; settles when those that run have ended. */
   drain(): Promise<void>;
-  /** Ends what runs but for sandboxes, gives every disk up, and leaves nothing else on the host. */
+  /** Ends everything that runs except sandboxes, gives every disk up, and leaves nothing else behind. */
   close(): Promise<void>;
 }
 
-/** How long each part of a start took: where to look when one was slow. */
+/** Measures how long each part of a start takes, so that a slow one can be found. */
 class StartParts {
   readonly ms: Record<string, number> = {};
 
@@ -347,7 +347,7 @@ export async function openHost(
   const groups: HostGroups = { cgroups: await detectCgroups(), cgroupParent };
   const parts = new StartParts();
   const journal = await openJournal(dataDir, groups, { parts, log });
-  // Parts that may be set up wrong come before leftovers on the host.
+  // Parts that may be misconfigured are opened before anything is made that would be left on the host.
   const { region, files } = await parts.time('storage', () =>
     openFiles(config, { dataDir, directory, hostId, log }),
   );

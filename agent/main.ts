@@ -233,7 +233,7 @@ function whatIsMissing(
   return isConnected ? undefined : 'not registered with any control node';
 }
 
-/** Connects to Redis, and tells what of the cluster guests must not reach. */
+/** Connects to Redis, and finds the cluster's addresses, which guests must not reach. */
 async function openCluster({ cluster }: AgentConfig, hostId: string, log: Logger) {
   const warn = ({ message: err }: Error): void => log.warn({ err }, 'redis:error');
   const { redis, confirmation, close } = await openRedis(cluster, warn);

@@ -45,7 +45,7 @@ const rows: readonly (readonly [string, Cell])[] = [
 const line = (name: string, cells: readonly string[]): string =>
   `${name.padEnd(46)}${cells.map((cell) => cell.padStart(20)).join('')}\n`;
 
-/** The same for a machine: every figure by its name, whose end says the unit. */
+/** Reports every figure for other programs, by a name that ends in its unit. */
 function reportRegion({ latencies, failures, ...figures }: RegionFigures): void {
   const named: Record<string, number> = { ...figures, failures: sum(Object.values(failures)) };
   for (const [name, { p50, p99 }] of Object.entries(latencies)) {

@@ -60,7 +60,7 @@ function createHostGauges(
   });
 }
 
-/** Only on a node that sees the files of Redis. */
+/** Created only on a node that sees the file system of Redis. */
 function createSpaceGauges(
   registry: Registry,
   space: Pick<DirectorySpace, 'freeBytes' | 'reserveBytes'>,

@@ -5,7 +5,12 @@ import { isIP } from 'node:net';
 import { dirname } from 'node:path';
 import Type from 'typebox';
 import type { HostInvitations } from '../shared/directory/host-invitations.ts';
-import { invitationIdOf, newJoinToken, proofOf, sealGift } from '../shared/host-invitation.ts';
+import {
+  invitationIdOf,
+  newJoinToken,
+  proofOf,
+  sealJoinBundle,
+} from '../shared/host-invitation.ts';
 import { newEventId } from '../shared/ids.ts';
 import { ClusterSettings } from '../shared/settings/cluster-settings.ts';
 import { readClusterConfig } from '../shared/settings/cluster-config.ts';
@@ -56,7 +61,7 @@ export async function inviteHost(
     const event = { eventId: newEventId(), eventType: 'host.invited', level: 'info', createdAt };
     await appendAudit(auditLog, JSON.stringify({ ...event, details }));
   }
-  await invitations.add(id, sealGift(token, { settings: names, files }), ttlMs);
+  await invitations.add(id, sealJoinBundle(token, { settings: names, files }), ttlMs);
   const isLocal = isLoopback(url) || (redisUrl !== undefined && isLoopback(redisUrl));
   return {
     id: shown(id),

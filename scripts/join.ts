@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { parseArgs, promisify } from 'node:util';
 import Type from 'typebox';
 import { Agent, request } from 'undici';
-import { joinTokenPattern, openGift, proofOf } from '../shared/host-invitation.ts';
+import { joinTokenPattern, openJoinBundle, proofOf } from '../shared/host-invitation.ts';
 import { parseJson } from '../shared/json.ts';
 import { JoinReply } from '../shared/schemas/host.ts';
 import { randomSecret } from '../shared/secrets.ts';
@@ -120,7 +120,7 @@ async function ask({ url, token, ca }: Joining, nonce: string): Promise<string> 
 /** @throws Error when the cluster needs what was not given, or the configuration is not accepted */
 async function configure(joining: Joining, sealed: string): Promise<string> {
   const { token, address, root, cert, key } = joining;
-  const { settings, files } = openGift(token, sealed);
+  const { settings, files } = openJoinBundle(token, sealed);
   const known = new Set<string>([...HOST_SHARED, ...JOINED]);
   const strange = [...Object.keys(settings), ...Object.keys(files)].find(
     (name) => !known.has(name),

@@ -14,7 +14,7 @@ const KEY_BYTES = 32;
 const CONTEXT = 'host invitation';
 
 /** The secrets and settings that a joining host gets. */
-const Gift = Type.Object(
+const JoinBundle = Type.Object(
   {
     settings: Type.Record(Type.String({ pattern: '^[A-Z_]{1,64}$' }), Type.String()),
     /** Texts of certificates (PEM), by the setting that names their file. */
@@ -22,8 +22,8 @@ const Gift = Type.Object(
   },
   { additionalProperties: false },
 );
-export type Gift = Type.Static<typeof Gift>;
-const checkGift = compile(Gift);
+export type JoinBundle = Type.Static<typeof JoinBundle>;
+const checkJoinBundle = compile(JoinBundle);
 
 export const joinTokenPattern = '^join-[A-Za-z0-9_-]{43}$';
 /** Form of proofs and nonces: 32 bytes in base64url. */
@@ -40,11 +40,11 @@ export const proofOf = (token: string): string => derive(token, 'proof').toStrin
 /** Under which an invitation is stored: the hash of its proof. */
 export const invitationIdOf = (proof: string): string => sha256(proof);
 
-export const sealGift = (token: string, gift: Gift): string =>
-  seal([derive(token, 'key')], JSON.stringify(gift), CONTEXT);
+export const sealJoinBundle = (token: string, bundle: JoinBundle): string =>
+  seal([derive(token, 'key')], JSON.stringify(bundle), CONTEXT);
 
 /** @throws Error when it was not sealed for this token, or is something else */
-export function openGift(token: string, sealed: string): Gift {
+export function openJoinBundle(token: string, sealed: string): JoinBundle {
   let text: string;
   try {
     text = unseal([derive(token, 'key')], sealed, CONTEXT);
@@ -53,5 +53,5 @@ export function openGift(token: string, sealed: string): Gift {
       cause,
     });
   }
-  return checkGift(parseJson(text), 'invitation');
+  return checkJoinBundle(parseJson(text), 'invitation');
 }

@@ -29,7 +29,7 @@ export class StorageWatch {
   readonly #options: StorageWatchOptions;
   readonly #stop: () => void;
   #freeBytes = Number.POSITIVE_INFINITY;
-  /** Why the last look failed. */
+  /** Why the last check failed. */
   #failure: string | undefined;
   /** When the question under way was asked, by `performance.now()`. */
   #askedAt: number | undefined;
@@ -40,7 +40,7 @@ export class StorageWatch {
   }
 
   /**
-   * Free bytes of the file system that has the least, at the last look; infinite before the first
+   * Free bytes of the file system that has the least, at the last check; infinite before the first
    * one.
    */
   get freeBytes(): number {

@@ -66,12 +66,12 @@ function fromLine(text: string): LoadedLine | undefined {
   }
 }
 
-/** Lines that say nothing any more are dropped at the next start, once there are so many. */
+/** Obsolete lines are dropped at the next start once there are so many of them. */
 const STALE_LINES_MAX = 10_000;
 
 /**
- * Which object each file is. A file of lines on the disk itself, so that it moves with the disk: the
- * last line of a path counts. A line that a crash loses costs an upload or a listing, never data.
+ * Maps each file to its object. A file of lines on the disk itself, so that it moves with the disk;
+ * the last line of a path counts. A line that a crash loses costs an upload or a listing, never data.
  */
 export class DiskIndex {
   readonly #path: string;
@@ -126,7 +126,7 @@ export class DiskIndex {
     return this.#pending.get(path);
   }
 
-  /** An upload of the path begins once this is durable. Until the next word of the path. */
+  /** Notes an upload of the path, which begins once this is durable. The path's next record ends it. */
   setPending(path: string, mark: string): void {
     this.#pending.set(path, mark);
     this.#unwritten.push(toPendingLine(path, mark));

@@ -19,7 +19,7 @@ export interface WaitingOpen {
   readonly fd: number;
   /** Opens the file for writing, likewise; close it before the open goes on. */
   openToWrite(): Promise<number>;
-  /** Aborted when the helper was lost; the open is told again. */
+  /** Aborted when the helper was lost; the next helper reports the open again. */
   readonly signal: AbortSignal;
 }
 
@@ -149,7 +149,7 @@ export class PlaceholderOpens {
     runInBackground('bucket.watchOpens', () => this.#stay());
   }
 
-  /** From now on no open of a placeholder goes on before the file is filled. */
+  /** From now on, opens of placeholders wait until the file is filled. */
   static async watch(options: OpensOptions): Promise<PlaceholderOpens> {
     try {
       return new PlaceholderOpens(options, await connect(options));
@@ -252,7 +252,7 @@ async function connect(options: OpensOptions): Promise<Connected> {
       const isAbsent = ['ECONNREFUSED', 'ENOENT'].includes(errnoOf(error) ?? '');
       throw isAbsent ? new NoHelperError('nobody listens') : error;
     });
-    socket.on('error', () => undefined); // Told by the end of its lines.
+    socket.on('error', () => undefined); // The end of its lines tells the same.
     const late = sleep(GREETING_MS_MAX).then(() => ({ value: '', done: true }));
     const { value } = await Promise.race([lines.next(), late]);
     const greeting = readGreeting(String(value));

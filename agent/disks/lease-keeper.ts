@@ -40,13 +40,13 @@ export class LeaseKeeper {
     return this.#options.lease;
   }
 
-  /** Goes on, but lets the process end. */
+  /** Keeps renewing, but no longer keeps the process alive. */
   unref(): void {
     this.#renewal.unref();
     this.#expiry.unref();
   }
 
-  /** Lets the lease expire, unless the caller releases it. */
+  /** Stops renewing: the lease expires unless the caller releases it. */
   close(): void {
     this.#isClosed = true;
     clearInterval(this.#renewal);

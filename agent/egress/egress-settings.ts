@@ -11,7 +11,7 @@ export interface ProxyArguments {
   readonly control: string;
   /** Where it listens, transparently. */
   readonly port: number;
-  /** The user that it becomes. */
+  /** The uid that it switches to. */
   readonly uid: number;
 }
 
@@ -35,13 +35,13 @@ export interface HostEgress {
   /** CIDRs that are refused but for those in `opened`. */
   readonly private: readonly string[];
   readonly opened: readonly string[];
-  /** Whom the proxy asks for addresses: `address` or `address:port`. */
+  /** The resolver that the proxy queries: `address` or `address:port`. */
   readonly resolver: string;
   /** Certificates as PEM that servers may be verified with, beside those of the system. */
   readonly trustedCertificates: string;
 }
 
-/** Connections and requests that were judged alike. */
+/** Connections and requests with the same decision, counted together. */
 export interface ProxyDecision {
   /** When the last of them was, RFC 3339. */
   readonly time: string;

@@ -27,7 +27,7 @@ export function indexPatterns(patterns: readonly string[]): PatternIndex | undef
 interface Findings {
   /** Where the text must be masked, as [from, to). */
   readonly masks: readonly (readonly [from: number, to: number])[];
-  /** Where what may be the beginning of a pattern begins, or the text's end. */
+  /** Where a possible beginning of a pattern starts at the text's end; the text's end without one. */
   readonly openFrom: number;
 }
 

@@ -137,7 +137,7 @@ export class CommandActor {
     try {
       await inSpan({ name: 'journal.sync' }, () => failpoint('sync exec', () => journal.durable()));
     } catch (cause) {
-      const message = 'the host could not keep that the command had begun, and ended it';
+      const message = 'the host could not record that the command had begun, and ended it';
       this.end(new AppError('outcome_unknown', message, { cause }));
     }
   }

@@ -26,13 +26,13 @@ export interface GrepSpec {
   readonly maxResults: number;
   /** Milliseconds since the epoch. */
   readonly deadlineAt: number;
-  /** Given matches as they are found, as JSON arrays. They are not in the report again. */
+  /** Receives matches as they are found, as JSON arrays. The report does not repeat them. */
   readonly onMatches?: (matches: Buffer) => void;
 }
 
 export interface GrepReport {
   readonly outcome: GrepOutcome;
-  /** A JSON array of those that `onMatches` was not given. */
+  /** A JSON array of the matches that were not passed to `onMatches`. */
   readonly matches: Buffer;
 }
 
@@ -43,7 +43,7 @@ export interface GrepActorDeps extends CommandActorDeps {
   readonly searchWorkers: number;
 }
 
-/** The complaint without the name of the program that has it. */
+/** A program's complaint without the name of the program in front. */
 const reasonOf = (problem = ''): string => problem.replace(/^\S*grep: /u, '');
 
 const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;

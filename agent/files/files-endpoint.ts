@@ -47,11 +47,11 @@ async function list(files: SandboxFiles, operation: FileOperation): Promise<File
   };
 }
 
-/** Carries an operation out that is answered by JSON and has no content. */
+/** Carries out an operation that has no content and is answered by JSON. */
 async function carryOut(files: SandboxFiles, operation: FileOperation): Promise<FilesAnswer> {
   if (operation.type === 'list') return list(files, operation);
   await using worker = await files.begin(operation);
-  // Removing a tree takes as long as it takes.
+  // Removing a tree has no time limit.
   const isPatient = operation.type === 'remove';
   if (isPatient) await worker.ready();
   await readResult(worker);

@@ -26,7 +26,7 @@ export async function send(response: ServerResponse, bytes: Buffer | string): Pr
   }
 }
 
-/** The guest is asked for a range and sends exactly that, or ends. */
+/** Sends a range of the file. The guest sends exactly the range it is asked for, or ends. */
 async function sendRange(
   worker: FileWorker,
   response: ServerResponse,

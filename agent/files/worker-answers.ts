@@ -18,7 +18,7 @@ const TARGET_BYTES_MAX = 4096;
 const LIST_BYTES_MAX = 4 * MiB;
 
 const wrong = (what: string): AppError =>
-  new AppError('unavailable', `the sandbox answered with ${what}, which cannot be`);
+  new AppError('unavailable', `the sandbox answered with ${what}, which is impossible`);
 
 /** @param unchanged whether the operation asked for an unchanged file @throws AppError */
 export async function readResult(worker: FileWorker, unchanged = false): Promise<void> {
@@ -32,7 +32,9 @@ export async function readStat(worker: FileWorker): Promise<FileStat> {
   try {
     return decodeFileStat(bytes);
   } catch (cause) {
-    throw new AppError('unavailable', 'the sandbox answered with no file of Linux', { cause });
+    throw new AppError('unavailable', 'the sandbox described a file that cannot exist on Linux', {
+      cause,
+    });
   }
 }
 

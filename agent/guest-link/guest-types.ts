@@ -76,10 +76,10 @@ export interface GuestProcessSpec {
   user: string;
   terminal: { columns: number; rows: number } | undefined;
   stdin: boolean;
-  /** From the first byte on, as `follow(id, 0)` would. */
+  /** Follows its output from the first byte on, as `follow(id, 0)` would. */
   isFollowed: boolean;
   /** Kept for a while after its end, then evicted; others are kept until `forget`. */
   isSession: boolean;
-  /** After so long the guest kills it, by a clock that stands still while the machine is paused. */
+  /** After this time the guest kills it. The clock stands still while the machine is paused. */
   timeoutMs: number | undefined;
 }

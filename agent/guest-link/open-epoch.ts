@@ -44,7 +44,7 @@ class WelcomeSearch {
       from = zero + 1;
       if (welcome !== undefined) return { welcome, rest: this.#held.subarray(from) };
     }
-    if (this.#seenBytes > STALE_BYTES_MAX) throw new GuestProtocolError('no welcome in all this');
+    if (this.#seenBytes > STALE_BYTES_MAX) throw new GuestProtocolError('no welcome within 8 MiB');
     // More bytes than a frame has cannot become a frame, whatever follows.
     this.#held = this.#held.subarray(Math.max(from, this.#held.length - stuffedFrameMax));
     return undefined;
@@ -99,7 +99,7 @@ export function openEpoch(
     const late = (): void => fail(new GuestUnavailableError('the guest did not answer in time'));
     const timer = setTimeout(late, timeoutMs);
     stream.on('data', onData).on('error', onClose).on('close', onClose);
-    stream.write(Buffer.alloc(1)); // Ends what a former host was cut off in.
+    stream.write(Buffer.alloc(1)); // Terminates a frame that a former host left incomplete.
     stream.write(
       encodeHostFrame({ type: 'hello', request: 0, version: GUEST_PROTOCOL_VERSION, epoch }),
     );

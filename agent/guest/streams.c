@@ -24,7 +24,7 @@ struct source {
   struct streams *streams; /* NULL: the process has been left or forgotten. */
   int stream;
   bool paused;   /* The ring is full of unacknowledged output. */
-  uint64_t owed; /* After the shell's end: at most so much that it wrote has not been read. */
+  uint64_t owed; /* After the shell's end: upper bound of its output that has not been read yet. */
 };
 
 static void drop_source(struct source *source) {

@@ -41,7 +41,7 @@ export interface BringOptions {
 /** Brings images to this host. */
 export interface ImageBringer {
   /**
-   * Has the image, held: from this host, the region's store, or the registry, in this order.
+   * Provides the image, held: from this host, the region's store, or the registry, in this order.
    * @throws ImageFailure when there will be none; AppError `no_capacity` when too many builds wait;
    *   the signal's reason
    */

@@ -10,7 +10,7 @@ interface CacheUser {
 
 const noteOf = (entry: string, { hostId }: CacheUser): string => join(entry, 'hosts', hostId);
 
-/** @throws what is no sign of a directory that is not of the cache, or that is read-only */
+/** Ignores errors that mean that the directory is not part of the cache, or is read-only. */
 async function ifOfCache(work: () => Promise<void>): Promise<void> {
   try {
     await work();
@@ -19,17 +19,17 @@ async function ifOfCache(work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** Says in a directory of the build cache that it is used, so that scripts/evict-cache leaves it. */
+/** Marks a directory of the build cache as used, so that scripts/evict-cache leaves it. */
 export const touchUse = (entry: string): Promise<void> =>
   ifOfCache(() => utimes(join(entry, 'used'), new Date(), new Date()));
 
-/** The same for an image, with a note of where the sandboxes are that may stand on it. */
+/** Marks an image as used, and notes where the sandboxes are that may depend on it. */
 export async function noteUse(entry: string, user: CacheUser): Promise<void> {
   await touchUse(entry);
   await ifOfCache(() => writeFile(noteOf(entry, user), `${user.dataDir}\n`));
 }
 
-/** Takes the note back when this host has no sandboxes. */
+/** Removes the note when this host has no sandboxes. */
 export async function forgetUse(entry: string, user: CacheUser): Promise<void> {
   const sandboxes = await readdir(paths.sandboxes(user.dataDir)).catch((error: unknown) => {
     if (errnoOf(error) === 'ENOENT') return [];

@@ -16,26 +16,26 @@ import { RegionStore } from './region-store.ts';
 import { forgetUse, noteUse, touchUse } from './note-use.ts';
 import { type KnownRegistry, RegistryRules } from './registry-rules.ts';
 
-/** Where there is no default root disk to be like. */
+/** Size of root disks on a host that has no default root disk, whose size they take otherwise. */
 const DISK_BYTES = 32 * GiB;
 
 /** Settings of images (docs/operations.md, Agent). */
 export interface ImageSettings {
   /** Root directory of the default image. */
   readonly defaultImageDir: string;
-  /** The same as a disk; undefined on hosts that need none. */
+  /** The default image as a disk image; undefined on hosts that need none. */
   readonly defaultRootDisk: string | undefined;
   /** Kernel and initramfs of sandboxes; undefined on hosts that need none. */
   readonly guestDir: string | undefined;
-  /** Builds at the same time; 0: this host builds none. */
+  /** Maximum of simultaneous builds; 0: this host builds none. */
   readonly buildsMax: number;
-  /** Limit of one image, compressed and unpacked. */
+  /** Maximum size of one image in bytes, compressed and also unpacked. */
   readonly bytesMax: number;
   /** Registries that builds reach wherever they are. */
   readonly registries: readonly KnownRegistry[];
-  /** How long an image is kept that nobody uses. */
+  /** How long an unused image is kept, in milliseconds. */
   readonly keepMs: number;
-  /** The user that registries are read as. */
+  /** Uid of the processes that read from registries. */
   readonly uid: number;
 }
 

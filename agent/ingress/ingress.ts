@@ -34,7 +34,7 @@ export interface IngressOptions {
 
 const WORKER = new URL('worker.ts', import.meta.url);
 const RESTART_AFTER_MS = 1_000;
-/** To forget that connections were dropped costs one more attempt to. */
+/** A forgotten entry costs one more attempt to drop connections. */
 const RESTING_MAX = 10_000;
 /** Requests make much garbage that dies young; see also the flags in the Procfile. */
 const YOUNG_MIB = 64;
@@ -75,7 +75,7 @@ export class Ingress {
     await Promise.all(Array.from({ length: threads }, () => this.#start(each)));
   }
 
-  /** Answers what is under way, for a while, and ends the threads. */
+  /** Lets requests under way finish, for a while, and then ends the threads. */
   async close(): Promise<void> {
     this.#isClosed = true;
     const ended = Promise.all([...this.#workers].map((worker) => worker.close()));
@@ -150,7 +150,7 @@ export class Ingress {
     return this.#doors;
   }
 
-  /** @returns ends the hold */
+  /** @returns a function that ends the hold */
   #hold(ref: SandboxRef): () => void {
     try {
       return this.#options.registry?.find(ref).holdIdle() ?? (() => undefined);

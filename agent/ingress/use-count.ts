@@ -11,7 +11,7 @@ interface Use {
 /** How long a sandbox counts as used after its last request, so that not each one is told. */
 const LINGER_MS = 500;
 
-/** Counts the requests under way to each sandbox, and tells when there are some, or none any more. */
+/** Counts the requests under way to each sandbox, and reports the first to begin and the last to end. */
 export class UseCount {
   readonly #tell: (ref: SandboxRef, inUse: boolean) => void;
   readonly #uses = new Map<string, Use>();
@@ -20,7 +20,7 @@ export class UseCount {
     this.#tell = tell;
   }
 
-  /** A request begins. @returns ends it; to be called once */
+  /** A request begins. @returns a function that ends it; call it once */
   begin({ accountId, sandboxId }: SandboxRef): () => void {
     let use = this.#uses.get(sandboxId);
     if (use === undefined) {

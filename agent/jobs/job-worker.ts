@@ -104,7 +104,7 @@ export class JobWorker {
     const process = async (job: Job): Promise<void> => {
       const id = job.id ?? '';
       if (!lost.begin(id)) return;
-      // Looked at now, since the job comes from the primary that this connection has.
+      // Read now: the job came from the primary that the connection has at this moment.
       const primary = primaryOf(this.#redis);
       await this.#process(job, primary).finally(() => lost.end(id));
       await sleep(LEAVES_AFTER_MS);
@@ -205,8 +205,8 @@ export class JobWorker {
   }
 
   /**
-   * A replica that became the primary may not have heard that a job was taken, or ended. So it is
-   * begun from the primary that it was queued at, or never.
+   * A replica that became the primary may not have heard that a job was taken, or ended. So a job is
+   * begun only when it comes from the primary that it was queued at.
    */
   #refuseFromFormer({ id, kind, primary: former, requestId }: JobEnvelope, primary?: string): void {
     if (former === primary || jobKind(kind).isRepeatable) return;

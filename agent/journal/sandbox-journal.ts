@@ -25,7 +25,7 @@ export interface SandboxBase {
   readonly reference: string;
   /** Undefined until the image was on this host, unless the caller chose it by its id. */
   readonly digest?: string;
-  /** The platform of the image when it came to this host; starts ask nobody again. */
+  /** The platform of the image when it came to this host, so that starts need not ask for it. */
   readonly platform?: 'amd64' | 'arm64';
   readonly config?: {
     readonly env: Readonly<Record<string, string>>;

@@ -21,7 +21,7 @@ export interface SnapshotRow {
   /** The same sealed for this snapshot, with its secrets; undefined when it has none. */
   readonly networkSealed: string | undefined;
   readonly rootDiskId: string;
-  /** Owns its empty top layer; no process has it. */
+  /** Owner of its empty top layer; no process runs under this uid. */
   readonly uid: number;
   readonly state: SnapshotStatus | 'deleting';
   readonly hasMemory: boolean;

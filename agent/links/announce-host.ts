@@ -4,7 +4,7 @@ import { LIMITS } from '../../shared/limits.ts';
 
 /**
  * Announces in the directory, repeatedly, where other hosts reach this one.
- * @returns withdraws the announcement, so that other hosts forward nothing more to this one
+ * @returns a function that withdraws the announcement, so that other hosts forward nothing more here
  */
 export function announceHost(
   hosts: Hosts,

@@ -41,9 +41,9 @@ export interface HostOrdersDeps {
 }
 
 /**
- * Tells the directory what this host has, and follows what its operator wants of it. The order stands
- * in the directory alone, so that the next agent follows it, too; what is left to do is done again
- * at each look until nothing is.
+ * Reports to the directory what this host has, and follows its operator's order. The order is kept in
+ * the directory alone, so that the next agent follows it, too. Unfinished work is repeated at each
+ * check until none is left.
  */
 export class HostOrders {
   readonly #deps: HostOrdersDeps;
@@ -62,12 +62,12 @@ export class HostOrders {
     return new HostOrders(deps, await deps.directory.hosts.orderOf(deps.hostId));
   }
 
-  /** Whether the host shall have no disk that it does not have already. */
+  /** Whether the host must take no further disks. */
   get isCordoned(): boolean {
     return this.#order !== 'up';
   }
 
-  /** Begins to look for other orders. @param changed called before the directory shows that one is followed */
+  /** Begins to check for new orders. @param changed called before the directory shows that one is followed */
   start(changed: () => void): void {
     this.#stop = repeatInBackground('host.report', LIMITS.hostReportMs, () => this.#look(changed));
   }
@@ -90,7 +90,7 @@ export class HostOrders {
     if (this.isCordoned) this.#clearSoon();
   }
 
-  /** @returns whether it is another one */
+  /** @returns whether the order has changed */
   #follow(order: HostOrder): boolean {
     this.#deps.host.sandboxes?.follow(order);
     if (order === this.#order) return false;

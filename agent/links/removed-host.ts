@@ -8,7 +8,7 @@ export async function refuseRemoved(hosts: Hosts, hostId: string): Promise<void>
   );
 }
 
-/** Ends the agent in order: it was cut off while its host was removed. The next one is refused. */
+/** Shuts the agent down: its host was removed while it was cut off. The next agent is refused. */
 export const endRemoved = (): void => {
   process.kill(process.pid, 'SIGTERM');
 };

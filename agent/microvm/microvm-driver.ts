@@ -109,7 +109,7 @@ export class MicrovmDriver implements MachineDriver {
     const { disks } = pathsOf(this.#host, vmId);
     const directory = directoryOf(this.#host, vmId);
     const { rootDisk, shared } = this.#host;
-    // Where hosts share it, the sandbox has claimed it: one that is missing has moved meanwhile.
+    // On shared storage, creating the sandbox has made it: if it is missing, the sandbox has moved.
     if (shared === undefined) await mkdir(directory, { recursive: true, mode: 0o700 });
     const isNew = !(await hasDisk(disks));
     if (isNew || (await readBase(directory)) === undefined) {
@@ -204,7 +204,7 @@ export class MicrovmDriver implements MachineDriver {
   async recover(spec: MachineSpec): Promise<Machine | MachineEnd> {
     const found = await recoverVm(this.#host, spec);
     if (found instanceof MicrovmMachine) this.#machines.add(spec.vmId, found);
-    // The former agent may have ended before it was there.
+    // The former agent may have ended before it started the server of the mounts.
     if (found instanceof MicrovmMachine) await serveMounts(this.#host, spec);
     return found;
   }

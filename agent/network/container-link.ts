@@ -30,7 +30,7 @@ async function moveLink({ namespace }: SlotPlan, pid: number): Promise<void> {
       error instanceof ProgramError && error.message.includes(text);
     if (says('Cannot find device')) return; // The container has it already.
     if (!says('File exists') && !says('interface with the same name')) throw error;
-    // That of its former slot, which the kernel has not removed yet.
+    // The link of its former slot is there, which the kernel has not removed yet.
     await within(pid, [`link delete ${CONTAINER_LINK}`]).catch((removal: unknown) => {
       // By now it has: before ip(8) looked the name up, or between that and the removal.
       if (!/Cannot find device|No such device/u.test(String(removal))) throw removal;

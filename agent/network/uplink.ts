@@ -17,7 +17,7 @@ export interface Uplink {
 const PAIRS = 2 ** 15;
 const ATTEMPTS = 64;
 
-/** The pair of addresses that a host tries as its n-th. */
+/** The pair of addresses that a host tries in its n-th attempt. */
 function candidate(hostId: string, attempt: number): Uplink {
   const first = createHash('sha256').update(hostId).digest().readUInt32BE() + attempt;
   const offset = 2 * (first % PAIRS);
@@ -44,7 +44,7 @@ async function addressOf(namespace: string | undefined, name: string): Promise<s
 
 /**
  * Makes the host's side of the link between router and host, with addresses that nothing else on
- * this machine has. Whatever there was of one is removed.
+ * this machine has. Remains of an earlier link are removed.
  */
 export async function makeUplink(hostId: string, plan: RouterPlan): Promise<Uplink> {
   await removeUplink(plan);

@@ -11,7 +11,7 @@ interface Shared {
 /** A store that is open for one request. */
 export interface OpenStore extends AsyncDisposable {
   readonly store: ObjectStore;
-  /** Settles like the claim. */
+  /** Calls `settle` of the disk's claim. */
   settle(): Promise<void>;
 }
 

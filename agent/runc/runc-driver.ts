@@ -43,7 +43,7 @@ export class RuncDriver implements MachineDriver {
     this.#onDisksFree = onDisksFree;
   }
 
-  /** @throws Error when containers cannot be run so on this host */
+  /** @throws Error when this host cannot run such containers */
   static async open(
     settings: Omit<ContainerSettings, 'kind'> & Pick<SandboxSettings, 'uidBase' | 'bootTimeoutMs'>,
     parts: {
@@ -61,7 +61,7 @@ export class RuncDriver implements MachineDriver {
     const { imageDir, diskBytes, idBase } = settings;
     const sandboxesDir = paths.sandboxes(dataDir);
     await mkdir(sandboxesDir, { recursive: true });
-    // The users of containers get to their root through it.
+    // Containers' users must be able to reach their root directory through it.
     await chmod(sandboxesDir, 0o711);
     const emptyDisk = paths.emptyDisk(dataDir, diskBytes);
     await makeEmptyDisk(emptyDisk, diskBytes);

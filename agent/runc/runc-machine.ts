@@ -5,7 +5,7 @@ import { KeptMachine, type MachineParts } from '../machines/kept-machine.ts';
 import { CONTAINER_LINK } from '../network/slot-namespace.ts';
 import { SocketGuestLink } from '../machines/socket-guest-link.ts';
 
-/** How often to look whether it has ended: soon after its guest hung up, then ever more rarely. */
+/** Time between checks for its end: short right after its guest hung up, then ever longer. */
 const LOOK_MS = { min: 2, max: 1_000 } as const;
 
 /** A running container, whichever agent started it. */

@@ -62,7 +62,7 @@ export class SandboxPolicies {
 
   /**
    * Seals with the present key what a former one has sealed.
-   * @returns what the row must have; undefined when it has that already
+   * @returns the resealed policy for the row; undefined when the row is up to date
    * @throws Error when none of the keys has sealed it
    */
   reseal({ id, networkSealed }: OwnedPolicy): string | undefined {
@@ -75,13 +75,13 @@ export class SandboxPolicies {
     }
   }
 
-  /** Has the row's policy count for its slot. @throws Error when it does not */
+  /** Applies the row's policy to its slot. @throws Error when that fails */
   async apply(plan: SlotPlan, row: SandboxRow): Promise<void> {
     await this.#slots?.apply(plan, row.id, this.#open(row));
   }
 
   /**
-   * Resolves when no request is under way that the sandbox's policy lets pauses wait for.
+   * Resolves when no request to the targets of the policy's `drain_on_pause` is under way.
    * @throws the signal's reason, or an Error when that cannot be known
    */
   async drained({ id, network }: SandboxRow, signal: AbortSignal): Promise<void> {

@@ -38,7 +38,7 @@ export class Snapshots {
   readonly #snapshots = new Map<string, Snapshot>();
   readonly #discarded = new Set<string>();
 
-  /** @param rows of the journal; call {@link recover} then */
+  /** @param rows of the journal; call {@link recover} afterwards */
   constructor(deps: SnapshotsDeps, rows: readonly SnapshotRow[]) {
     this.#deps = deps;
     for (const row of rows) this.#add(row);
@@ -118,7 +118,7 @@ export class Snapshots {
 
   /**
    * Deletes a snapshot.
-   * @param dependents what stands on it now
+   * @param dependents sandboxes that depend on it now
    * @returns what must be deleted first; undefined when the snapshot is deleted
    * @throws AppError `not_found`, `snapshot_not_ready` while it is being made
    */
@@ -174,7 +174,7 @@ export class Snapshots {
     return all.filter(({ row, isDeleting }) => row.state === 'ready' && !isDeleting);
   }
 
-  /** An image that cannot be held is missed by the next start on it, which says so. */
+  /** When the image cannot be held, the next start on it fails and says why. */
   async #holdImage(id: string, image: SandboxBase | undefined): Promise<void> {
     const { images, log } = this.#deps;
     if (image?.digest === undefined) return;

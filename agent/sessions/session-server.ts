@@ -51,7 +51,7 @@ function refuse(socket: Duplex, status: keyof typeof REFUSALS, message: string):
   socket.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => socket.destroy());
 }
 
-/** Beside the clients that may be attached, some may be about to, or kill and resize. */
+/** Counts the clients that may be attached, and some more that are about to attach, kill or resize. */
 const sessionsMax = ({ row }: SandboxActor): number =>
   row.config.maxConcurrentExecs + LIMITS.sessionsUnattachedMax;
 
@@ -89,7 +89,7 @@ export class SessionServer {
     });
   }
 
-  /** Sends every client away; their processes run on. */
+  /** Disconnects every client; their processes run on. */
   close(): void {
     this.#isClosed = true;
     for (const timer of this.#timers) clearInterval(timer);

@@ -27,7 +27,7 @@ type ServerEvent =
 export const sendEvent = (socket: WebSocket, event: ServerEvent): void =>
   socket.send(JSON.stringify(event));
 
-/** Says goodbye. What is still read is the client's answer, so a socket that waits must read on. */
+/** Begins the closing handshake. The client's answer must still be read, so a paused socket reads on. */
 export function hangUp(socket: WebSocket, code: number, reason?: string): void {
   socket.close(code, reason);
   socket.resume();

@@ -30,7 +30,7 @@ export interface JobCall<K extends JobKind> {
   readonly deadlineAt: number;
   /** Aborted when the caller hangs up; the job is then cancelled. */
   readonly signal?: AbortSignal;
-  /** For a job whose payload asks for parts; what it is given is not in the reply again. */
+  /** For a job whose payload asks for parts. The reply does not repeat the parts that it was given. */
   readonly onPart?: OnPart;
 }
 
@@ -41,14 +41,14 @@ export interface JobReply<K extends JobKind> {
 
 /** How long after the job's deadline its answer may come. */
 function answerGraceMs<K extends JobKind>({ kind, payload }: JobCall<K>): number {
-  // To be begun by the deadline; the answer waits for what was begun as long as it was asked to.
+  // The deadline is that of the beginning; the answer may wait for the end as long as the payload asks.
   return Math.max(jobKind(kind).graceMs, 'waitMs' in payload ? payload.waitMs : 0);
 }
 
 /** Hosts take these from their queues at once, or not at all. */
 const isTakenAtOnce = (kind: JobKind): boolean => jobKind(kind).queue !== 'host';
 
-/** Work on disks may simply be asked for again; all other work times out for its callers. */
+/** Callers may simply ask again for work on disks; to them, all other work has timed out. */
 function explainOverdue(kind: JobKind, error: AppError): AppError {
   if (error.code !== 'timeout' || jobKind(kind).queue !== 'host') return error;
   return new AppError('unavailable', `${error.message}; try again`, { cause: error });
@@ -69,7 +69,7 @@ export interface JobDispatchDeps {
 interface Queued {
   readonly queue: Queue;
   readonly id: string;
-  /** The primary at that time. */
+  /** The primary when it was queued. */
   readonly primary: string | undefined;
 }
 

@@ -12,7 +12,7 @@ export type Settlement =
   | { readonly kind: 'error'; readonly error: AppError }
   | { readonly kind: 'lost'; readonly accepted: boolean };
 
-/** Given the parts of a result that are sent ahead of its end. */
+/** Receives the parts of a result that are sent ahead of its end. */
 export type OnPart = (part: Buffer) => void;
 
 interface Waiter {

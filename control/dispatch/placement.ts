@@ -6,7 +6,7 @@ import type { Host } from './agent-hub.ts';
 /** The hosts that a node knows. */
 export interface KnownHosts {
   find(hostId: string): Host | undefined;
-  /** Each once. Whoever needs some takes some: nothing walks through all hosts of a region. */
+  /** Each host once. Callers take as many as they need, so that nothing visits all hosts of a region. */
   inRandomOrder(): IteratorObject<Host, undefined>;
 }
 
@@ -15,7 +15,7 @@ const freeSlots = ({ load, jobsPending }: Host): number =>
 
 /**
  * The hosts for work on disks, best first: those that handle some of them, by how many; for disks
- * without a handler the least loaded one of some (docs/architecture.md, The life of an exec). Disks
+ * without a handler the least loaded of a few random hosts (docs/architecture.md, The life of an exec). Disks
  * of a cordoned host go elsewhere; where they are in use it comes last.
  * @param handlers of each disk, where it has one
  * @returns at least one host
@@ -66,7 +66,7 @@ export interface SandboxWishes {
   readonly canBeOn: (host: Host) => boolean;
   /** The hosts of its disks, once for each disk. */
   readonly handlers: readonly string[];
-  /** Hosts that probably have what it starts from: looked at beside those that are drawn. */
+  /** Hosts that probably have its image or snapshot: considered beside those drawn at random. */
   readonly likely: readonly string[];
   /** Cost of a host, beside how full it is; see {@link shareTaken} for the scale. */
   readonly costOf: (hostId: string) => number;
@@ -85,13 +85,13 @@ function shareTaken(
   };
 }
 
-/** If nothing else were there. */
+/** Whether the host could hold it if it held nothing else. */
 const couldHold = ({ memoryMib, vcpus }: HostSandboxes, need: SandboxResources): boolean =>
   need.memoryMib <= memoryMib && need.vcpus <= vcpus;
 
 /**
- * Draws hosts until enough have room by their last report. Those that have none come along: a report
- * is up to a second old, and only a reservation tells.
+ * Draws hosts until enough of them have capacity by their last report. Those without are kept, too: a
+ * report is up to a second old, and only a reservation decides.
  */
 function drawCandidates(
   hosts: KnownHosts,
@@ -100,7 +100,7 @@ function drawCandidates(
   const candidates = new Set<Host>();
   const seen = new Set<string>();
   let isEnabled = false;
-  /** @returns whether it has room */
+  /** @returns whether it has the capacity */
   const consider = (host: Host): boolean => {
     const { hostId, load } = host;
     if (seen.has(hostId)) return false;
@@ -130,8 +130,8 @@ function isRoomIn(sandboxes: HostSandboxes, need: SandboxResources): boolean {
 }
 
 /**
- * The best of some hosts for a new sandbox (decision 0082): those with room first, among them those
- * that handle the most of its disks, then by how full they are and what else stands against them.
+ * The best of some hosts for a new sandbox (decision 0082): those with capacity first, among them
+ * those that handle the most of its disks, then by how full they are and by their `costOf`.
  * @returns at least one host
  * @throws AppError `not_enabled` when no host runs such sandboxes, `no_capacity` when none could
  *   hold it

@@ -23,7 +23,7 @@ export interface McpOptions {
   readonly publicBaseUrl: string;
   /** The operator's setting: pages of other origins that may. */
   readonly allowedOrigins: readonly string[];
-  /** Addresses of proxies whose word on their clients counts. */
+  /** Addresses of proxies whose `X-Forwarded-For` is trusted. */
   readonly trustedProxies: readonly string[];
 }
 
@@ -38,8 +38,8 @@ const fieldOf = (object: unknown, name: string): unknown =>
     : undefined;
 
 /**
- * A page that was led here by a forged name in the DNS must not reach the server: the origin must be
- * one that is known, whatever name the request came by.
+ * Guards against DNS rebinding, by which a page of another site reaches the server under a name of
+ * its own: the origin must be a known one, whatever name the request was sent to.
  * https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#security-warning
  */
 function checkOrigin(

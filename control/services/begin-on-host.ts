@@ -3,7 +3,7 @@ import type { JobKind, JobResults } from '../../shared/jobs/jobs.ts';
 import type { JobCall } from '../dispatch/job-dispatch.ts';
 import type { Deps } from './deps.ts';
 
-/** After these errors the host has no part of what was to be made; after any other it may have one. */
+/** After these errors nothing was made on the host; after any other, parts of it may be there. */
 const NOTHING_LEFT: ReadonlySet<ErrorCode> = new Set([
   'no_capacity',
   'host_full',

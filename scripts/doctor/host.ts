@@ -46,7 +46,7 @@ export async function checkVersions(): Promise<Finding[]> {
 
 const KERNEL_MIN = [5, 19] as const;
 
-/** File systems that the kernel must have; each with what goes without it. */
+/** File systems that the kernel must have, and below them devices, each with what depends on it. */
 const FILE_SYSTEMS = ['ext4', 'overlay', 'tmpfs'] as const;
 const DEVICES = [
   ['/dev/loop-control', 'disks are mounted by loop devices', 'load the module loop'],

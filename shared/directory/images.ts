@@ -41,7 +41,7 @@ export type ImageOutcome =
   | { readonly digest: string }
   | { readonly reason: ImageFailureReason; readonly message: string };
 
-/** A build, for whoever has the token. */
+/** A build under way. Whoever has its token may renew and end it. */
 export interface ImageBuildRef {
   readonly imageId: string;
   readonly token: string;
@@ -53,8 +53,8 @@ export const imageIdOf = ({ source, accountId }: ImageSourceOf): string =>
     .update(`${accountId === undefined ? 'public' : `private:${accountId}`}\n${source}`)
     .digest('hex');
 
-// A build is claimed by a key that expires: a builder that is gone does not renew it. `formerStatus`
-// is for a build that finds no host.
+// A build is claimed by a key that expires, since a builder that is gone does not renew it.
+// `formerStatus` is restored when no host can take the build.
 const begin = new Script(`
   if redis.call('EXISTS', KEYS[2]) == 1 then return 'joined' end
   local status = redis.call('HGET', KEYS[1], 'status')
@@ -146,7 +146,7 @@ export class Images {
     return (await progress.run(this.#redis, this.#keysOf(imageId), args)) === 1;
   }
 
-  /** Ends a build. @returns false when it was not this one's to end */
+  /** Ends a build. @returns false when its claim was lost before */
   async end({ imageId, token }: ImageBuildRef, outcome: ImageOutcome): Promise<boolean> {
     const fields =
       'digest' in outcome
@@ -168,7 +168,7 @@ export class Images {
     await this.#redis.srem(keys.hostImageBuilds(hostId), `${imageId} ${token}`);
   }
 
-  /** Ends what an agent of this host has begun and not ended, as interrupted. For the next agent. */
+  /** Ends as interrupted the builds that a former agent of this host left unfinished. */
   async endBuildsOf(hostId: string): Promise<void> {
     for (const member of await this.#redis.smembers(keys.hostImageBuilds(hostId))) {
       const [imageId = '', token = ''] = member.split(' ');
@@ -178,7 +178,7 @@ export class Images {
     }
   }
 
-  /** Takes a build back that no host has begun: the image is as it was. */
+  /** Undoes a build that no host has begun: the image's record is as before it. */
   async abandon({ imageId, token }: ImageBuildRef): Promise<void> {
     await abandon.run(this.#redis, this.#keysOf(imageId), [token]);
   }
@@ -196,7 +196,7 @@ export class Images {
     return record?.accountId === undefined || record.accountId === accountId ? record : undefined;
   }
 
-  /** For whoever uses an image: the directory remembers it for longer. */
+  /** Extends the time for which the directory remembers an image; called when it is used. */
   async touch(imageId: string): Promise<void> {
     await this.#redis.pexpire(this.#keysOf(imageId)[0], LIMITS.imageRecordTtlMs);
   }
@@ -226,7 +226,7 @@ function toRecord(
 
 const toStatus = (text: string | undefined): ImageStatus => (text === 'ready' ? 'ready' : 'failed');
 
-/** @param isAbandoned nobody builds it any more, though nobody has said so */
+/** @param isAbandoned the claim of its build has lapsed without an outcome */
 function failureOf(
   { failureReason, failureMessage = '' }: Readonly<Record<string, string>>,
   isAbandoned: boolean,

@@ -24,7 +24,7 @@ export type RenderRefusal = (
 ) => Refusal;
 
 export interface HttpServerOptions {
-  /** Names the server in log events and metrics; `own`: what a control node calls of itself. */
+  /** Names the server in log events and metrics; `own`: for requests of a control node to itself. */
   readonly name: 'public' | 'internal' | 'ingress' | 'own';
   readonly host: string;
   readonly port: number;

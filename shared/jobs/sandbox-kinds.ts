@@ -22,7 +22,7 @@ const SnapshotRef = Type.Object({
 const SandboxExecRef = Type.Interface([SandboxRef], {
   execId: Type.String({ pattern: sandboxIdPattern }),
 });
-/** How long the answer may wait for what was begun to end. */
+/** How long the answer may wait for the work to end, in milliseconds. */
 const waitMs = Type.Integer({ minimum: 0, maximum: LIMITS.sandboxWaitMsMax });
 const Environment = Type.Unsafe<Record<string, string>>({
   type: 'object',
@@ -72,7 +72,7 @@ export const sandboxKinds = {
       waitMs,
     }),
   },
-  /** Deletes the sandbox, unless forks stand in its way. */
+  /** Deletes the sandbox, unless forks depend on it. */
   'sandbox.delete': { ...onSandbox, graceMs: LIMITS.sandboxWaitMsMax, payload: SandboxRef },
   /** Journals a copy of the sandbox, `childId`, and starts it on the same host; at most once. */
   'sandbox.fork': {
@@ -81,7 +81,7 @@ export const sandboxKinds = {
     payload: Type.Interface([SandboxRef], {
       childId: Type.String({ pattern: sandboxIdPattern }),
       name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
-      /** The one that the source must have, for a caller who looked before. */
+      /** The checkpoint that the source must still have, for a caller who read it before. */
       checkpoint: Type.Optional(Type.String({ maxLength: LIMITS.sandboxCheckpointLengthMax })),
       waitMs,
     }),
@@ -121,7 +121,7 @@ export const sandboxKinds = {
   'sandbox.usage': { ...onSandbox, payload: SandboxRef },
   /** The processes of its sessions, while it runs. */
   'sandbox.processes': { ...onSandbox, payload: SandboxRef },
-  /** Takes a sandbox back whose creator was told that there is none. Idempotent. */
+  /** Removes a sandbox whose creator was told that there is none. Idempotent. */
   'sandbox.discard': { ...onSandbox, payload: SandboxRef },
   /** Its output is beside it when it has ended. */
   'sandbox.exec': {
@@ -151,11 +151,11 @@ export const sandboxKinds = {
       waitMs,
     }),
   },
-  /** Deletes the snapshot, unless sandboxes stand on it. */
+  /** Deletes the snapshot, unless sandboxes depend on it. */
   'snapshot.delete': { ...onSandbox, graceMs: LIMITS.sandboxWaitMsMax, payload: SnapshotRef },
-  /** Takes a snapshot back whose creator was told that there is none. Idempotent. */
+  /** Removes a snapshot whose creator was told that there is none. Idempotent. */
   'snapshot.discard': { ...onSandbox, payload: SnapshotRef },
-  /** Begins to build an image that was claimed in the directory, where the rest stands. Idempotent. */
+  /** Begins to build an image that was claimed in the directory, which has its details. Idempotent. */
   'image.build': {
     ...onSandbox,
     payload: Type.Object({
@@ -173,7 +173,7 @@ export const sandboxKinds = {
   },
 } as const satisfies Record<string, JobKindRow>;
 
-/** Sandboxes that stand in the way of a deletion. */
+/** Sandboxes that prevent a deletion. */
 interface Dependents {
   readonly dependentForks?: {
     readonly count: number;

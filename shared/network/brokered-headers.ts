@@ -1,7 +1,7 @@
 import { AppError } from '../errors.ts';
 import { LIMITS } from '../limits.ts';
 
-/** Names that say how a message is delimited, routed or answered: those the proxy alone decides. */
+/** Headers that delimit or route a message, or shape its answer: only the proxy sets these. */
 const RESERVED: ReadonlySet<string> = new Set([
   'connection',
   'content-length',

@@ -64,7 +64,7 @@ export class Certificates {
     return this.#paths.caPath !== undefined;
   }
 
-  /** @returns ends that */
+  /** @returns a function that removes the listener */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);

@@ -2,7 +2,7 @@ import type { Server } from 'node:http';
 import type { Server as TlsServer, ServerOptions } from 'node:https';
 import type { Certificates } from './certificates.ts';
 
-/** How a server with these certificates is made. With an authority, peers without a certificate are refused. */
+/** Options of a server with these certificates. With an authority, it refuses peers without a certificate. */
 export const serverTlsOptions = (certificates: Certificates): ServerOptions => ({
   ...certificates.contents,
   requestCert: certificates.areMutual,

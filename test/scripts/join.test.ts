@@ -4,7 +4,7 @@ import { chown, mkdir, readFile, stat, symlink, writeFile } from 'node:fs/promis
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import { readEnvFile } from '../../scripts/env-file.ts';
-import { newJoinToken, openGift, proofOf } from '../../shared/host-invitation.ts';
+import { newJoinToken, openJoinBundle, proofOf } from '../../shared/host-invitation.ts';
 import { randomSecret } from '../../shared/secrets.ts';
 import { Stack } from '../helpers/stack.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
@@ -98,7 +98,9 @@ test('a host whose answer was lost asks again and gets it', async (t) => {
   });
   t.is(answer.status, 200);
   const { data } = (await answer.json()) as { data: { sealed: string } };
-  t.throws(() => openGift(newJoinToken(), data.sealed), { message: /not made for this token/u });
+  t.throws(() => openJoinBundle(newJoinToken(), data.sealed), {
+    message: /not made for this token/u,
+  });
   // Leftovers of a first attempt.
   await mkdir(join(host.path, 'etc/berth'), { recursive: true });
   await writeFile(join(host.path, 'etc/berth/joining'), `${proof}\n${nonce}\n`);

@@ -17,7 +17,7 @@ const same = (one: Iterable<string | number>, two: Iterable<string | number>): b
   JSON.stringify([...one].map(String).toSorted()) ===
   JSON.stringify([...two].map(String).toSorted());
 
-/** Everything that a caller was told is so. */
+/** Everything that callers were told still holds. */
 export async function checkNow(world: World): Promise<void> {
   const { ledger, agent, time } = world;
   await checkSnapshots(world);
@@ -169,7 +169,7 @@ export async function checkAtRest(world: World): Promise<void> {
   if (lost.length > 0) ledger.broken.push(`rows lost: ${lost.join()}`);
 }
 
-/** A command that is said to run does, and only such do. */
+/** Exactly the commands whose records say `running` do run. */
 async function checkExecs(world: World, row: SandboxRow): Promise<void> {
   const { ledger, host, time, agent } = world;
   const rows: SandboxExecRow[] = await time.wait(

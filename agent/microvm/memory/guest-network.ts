@@ -14,13 +14,12 @@ export const guestNetwork = (slot: SlotPlan): NonNullable<GuestSettings['network
 });
 
 /**
- * Tells a guest that becomes a template what is the same for all machines: its network. The driver
- * in the guest waits for each step of that with a busy processor, which machines that start from the
- * template spare.
+ * Configures the network of a guest that becomes a template, which is the same for all machines. The
+ * guest's driver busy-waits for each step of that; machines that start from the template save it.
  */
 export async function tellNetwork(channel: GuestChannel, slot: SlotPlan): Promise<void> {
   await channel.configure({
-    // Placeholders, which every machine's own replace.
+    // Placeholders; each machine gets its own.
     ...{ hostname: 'template', machineId: randomUUID(), bootId: randomUUID() },
     ...{ environment: {}, directory: '/', user: '', rootDisk: undefined },
     // The file that names the resolver is on the root disk.

@@ -124,7 +124,7 @@ export class KernelPolicies implements SlotPolicies {
     this.#former.delete(sandboxId);
   }
 
-  /** Slots whose policies go with them. */
+  /** Has slots made with the usual policy, and their policies removed with them. */
   withSlots(namespaces: SlotNamespaces): SlotNamespaces {
     return {
       ...namespaces,
@@ -198,7 +198,7 @@ export class KernelPolicies implements SlotPolicies {
     };
   }
 
-  /** The same for policies with the same effect in the slot. */
+  /** A digest that is equal for policies with the same effect in the slot. */
   #fingerprint(plan: SlotPlan, rules: EgressRules): string {
     const surroundings = this.#surroundings(plan, needsResolver(rules) ? 'a' : undefined);
     const text = policyRules(rules, surroundings, { former: [], marker: '' });
@@ -216,7 +216,7 @@ export class KernelPolicies implements SlotPolicies {
     return mergeDecisions([...present, ...(this.#former.get(sandboxId) ?? [])]);
   }
 
-  /** Keeps what is about to be forgotten. */
+  /** Saves the kernel's decisions before their counters are removed. */
   async #keepDecisions(
     { index }: SlotPlan,
     read: (sandboxId: string) => Promise<NetworkDecision[]>,

@@ -112,7 +112,7 @@ function chainRules(rules: EgressRules, surroundings: PolicySurroundings): strin
 
 const setExpression = (networks: readonly string[]): string => `{ ${networks.join(', ')} }`;
 
-/** Only for the list of decisions: the router refuses them again. */
+/** Only for the list of decisions: the router would refuse them anyway. */
 function closedMatches({ closed, private: inside, opened }: PolicySurroundings): string[] {
   const unlessOpened = opened.length === 0 ? '' : `ip daddr != ${setExpression(opened)} `;
   return [`ip daddr ${setExpression(closed)}`, `${unlessOpened}ip daddr ${setExpression(inside)}`];

@@ -3,10 +3,10 @@ import type { EgressTarget } from '../../../shared/network/egress-target.ts';
 import { namedRules, nameOf, setOf, TABLE } from './policy-names.ts';
 
 export interface ResolverSettings {
-  /** Where guests ask, and the port that their questions are redirected to. */
+  /** The address that guests query, and the port that their queries are redirected to. */
   readonly address: string;
   readonly port: number;
-  /** The host's resolver, which every question is passed on to. */
+  /** The host's resolver, which every query is forwarded to. */
   readonly upstream: string;
 }
 

@@ -7,7 +7,7 @@ import { toError } from '../../../shared/errors.ts';
 import type { PostForm } from '../auth/post-policy.ts';
 import { S3Error } from '../protocol/errors.ts';
 
-/** How often the arrival of more of a form is looked for. */
+/** Time between checks whether more of a form has arrived. */
 const POLL_MS = 5;
 const MIME_TYPE = /^multipart\/form-data\b/iu;
 

@@ -2,7 +2,7 @@
 export type RequestHeaders = Readonly<Record<string, string | undefined>>;
 
 export interface Validators {
-  /** Strong, with its quotes. */
+  /** A strong entity tag, with its quotes. */
   readonly etag: string;
   readonly modifiedAt: Date;
 }

@@ -48,7 +48,7 @@ export interface PartPage {
 
 /** How a part is taken from its body. */
 export interface PartOptions {
-  /** Taken of the body, unless the upload asks for another one. */
+  /** Computed over the body, unless the upload prescribes another one. */
   readonly checksum?: Checksum | undefined;
   /** Called with the digests of the whole body before the part is kept; throws to refuse it. */
   readonly verify?: VerifyDigests;
@@ -231,7 +231,7 @@ export class MultipartUploads {
   }
 }
 
-/** The checksum to take of a part. @throws S3Error InvalidRequest when another one was given */
+/** The checksum to compute for a part. @throws S3Error InvalidRequest when another one was given */
 function partChecksum({ checksum }: Upload, given: Checksum | undefined): Checksum | undefined {
   if (checksum === undefined) return given;
   if (given === undefined) return new Checksum(checksum.algorithm);

@@ -4,11 +4,11 @@ import { LIMITS } from '../../../shared/limits.ts';
 import type { OnThread } from './shared-threads.ts';
 
 /*
- * Output of commands in sandboxes, on the host's disk. A command's output is a row of segments
- * `<exec>.<offset of its first byte>`, each a row of frames: u8 stream (1 stdout, 2 stderr), u32
- * length, bytes. Frames are only appended; when a segment is full the next one begins and the one
- * before it goes, so that the newest output is kept. What a crash cut off at the end is asked for
- * again from the guest, whose ring still has it: only what lies here whole is acknowledged.
+ * Output of commands in sandboxes, on the host's disk. A command's output is a series of segments
+ * `<exec>.<offset of its first byte>`, each a series of frames: u8 stream (1 stdout, 2 stderr), u32
+ * length, bytes. Frames are only appended. When a segment is full, the next one begins and the one
+ * before it is removed, so that the newest output is kept. If a crash cuts off the last frame, the
+ * guest sends it again: its ring keeps output until it is acknowledged, which only whole frames are.
  */
 
 const HEAD_BYTES = 5;
@@ -71,7 +71,7 @@ export class ExecOutput {
     this.#end = end;
   }
 
-  /** New, or as a former agent left it. */
+  /** Opens a command's output: new, or as a former agent left it. */
   static open(place: OutputPlace, execId: string): Promise<ExecOutput> {
     return place.onThread(() => ExecOutput.#open(place, execId));
   }
@@ -90,18 +90,19 @@ export class ExecOutput {
     return output;
   }
 
-  /** How many bytes the command has put out, as far as they lie here. */
+  /** How many bytes of the command's output have been stored, dropped ones included. */
   get end(): number {
     return this.#end;
   }
 
-  /** How many of them are not kept. */
+  /** How many of these have been dropped. */
   get droppedBytes(): number {
     return this.#starts[0] ?? 0;
   }
 
   /**
-   * @param offset of the first byte among all of both streams; what lies here already is skipped
+   * @param offset of the first byte within the output of both streams; bytes that are stored already
+   *   are skipped
    */
   append(stream: OutputStream, offset: number, bytes: Buffer): Promise<void> {
     return this.#onThread(() => this.#append(stream, offset, bytes));
@@ -134,7 +135,7 @@ export class ExecOutput {
     this.#file = undefined;
   }
 
-  /** The guest has not kept what lies between: what is older would stand beside a gap. */
+  /** Drops the older output: the guest has lost the bytes in between, and a gap must not go unseen. */
   async #skipTo(offset: number): Promise<void> {
     await this.#close();
     for (const start of this.#starts.splice(0)) await this.#remove(start);

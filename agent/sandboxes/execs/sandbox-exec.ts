@@ -14,9 +14,9 @@ import type { ExecOutput } from './exec-output.ts';
 import type { ExecRecords } from './exec-records.ts';
 
 const SIGKILL = 9;
-// The exit code of a process that a signal ended, less the signal's number, as shells show it.
+// Shells add the signal's number to this for the exit code of a process that a signal ended.
 const SIGNAL_EXIT_CODE = 128;
-/** A timer of Node goes no further; only a clock that was set back would have it do so. */
+/** The longest timer of Node. A deadline is further away only when the clock was set back. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
 /** Times of ending are rounded to milliseconds, by two clocks. */
@@ -32,7 +32,7 @@ export interface ExecStart {
 
 /**
  * A command that runs in a sandbox, from its row in the journal to its end. It outlives channels
- * and agents: the guest keeps it, and every new channel takes it up where its output was left.
+ * and agents: the guest keeps it, and every new channel continues where its output left off.
  */
 export class SandboxExec {
   readonly #records: ExecRecords;
@@ -44,7 +44,7 @@ export class SandboxExec {
   /** Why the sandbox is about to end it, if it is. */
   #expected: string | undefined;
   #isFinishing = false;
-  /** How it begins, until the guest has said that it did or will not. */
+  /** How to start it, as long as the guest has not answered whether it started. */
   #unanswered: ExecStart | undefined;
   #timer: NodeJS.Timeout | undefined;
   /** The guest's messages, handled in order: output is appended before the end is written. */
@@ -98,12 +98,12 @@ export class SandboxExec {
         this.#unanswered = undefined;
         await this.#finish('failed', `it could not be started: ${error.message}`);
       } else {
-        channel.close(); // Whether it runs is asked for on the next one.
+        channel.close(); // The next channel tells whether it runs.
       }
     }
   }
 
-  /** Goes on over a new channel; `record` is what the guest knows of it. */
+  /** Continues over a new channel; `record` is what the guest knows of it. */
   async adopt(channel: GuestChannel, record: GuestProcessRecord | undefined): Promise<void> {
     this.#channel = channel;
     if (this.#row.status !== 'running') return; // The command ended while others were taken up.
@@ -152,7 +152,7 @@ export class SandboxExec {
   }
 
   /**
-   * Its machine is gone, and whatever output had not come.
+   * Ends it as lost: its machine is gone, and with it any output that had not arrived.
    * @param endedAt when the machine ended, in milliseconds since the epoch
    */
   async lose(status: SandboxExecStatus, reason: string, endedAt = Date.now()): Promise<void> {
@@ -160,7 +160,7 @@ export class SandboxExec {
     await this.#finish(this.#row.ending ?? status, reason, { endedAt });
   }
 
-  /** Lets go of it: it runs on. */
+  /** Stops following it; the command runs on. */
   async detach(): Promise<void> {
     clearTimeout(this.#timer);
     this.#channel = undefined;

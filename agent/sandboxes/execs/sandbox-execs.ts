@@ -53,7 +53,7 @@ export class SandboxExecs {
   readonly #records: ExecRecords;
   readonly #log: Logger;
   readonly #running = new Map<string, SandboxExec>();
-  /** Those that run and those that are about to: how many there may be counts both. */
+  /** Commands that run or are about to: both count towards the limit. */
   readonly #begun = new Set<string>();
   readonly #dropping = new SerialQueue();
   #link: GuestLink | undefined;
@@ -84,14 +84,14 @@ export class SandboxExecs {
     this.#hold = hold;
   }
 
-  /** Takes up what a former agent's journal tells. */
+  /** Restores the commands that a former agent journalled. */
   async load(): Promise<void> {
     for (const row of await this.#journal.runningExecs(this.#sandboxId)) {
       this.#track(await this.#open(row));
     }
   }
 
-  /** Every channel of this guest from now on takes the commands up that run. */
+  /** From now on, each new channel to this guest follows the running commands again. */
   attach(link: GuestLink): void {
     this.#link = link;
     this.#refused = undefined;
@@ -121,7 +121,7 @@ export class SandboxExecs {
     if (this.#link?.channel === undefined) {
       throw new AppError('unavailable', 'the sandbox does not answer now; try again');
     }
-    // Here, where nothing is journalled: a command that was accepted must not fail for this.
+    // Checked before the command is journalled: one that was accepted must not fail for this.
     if (!this.#link.channel.hasRoomBeside(this.#begun)) {
       const message = 'the guest holds as many processes as it can; wait until some have ended';
       throw new AppError('rate_limited', message);
@@ -139,7 +139,7 @@ export class SandboxExecs {
       droppedBytes: 0,
     };
     const exec = await this.#enter(row);
-    // At once: a channel that opens in between would not find it in the guest, and give it up.
+    // Without an await in between: a channel that opened meanwhile would miss it, and give it up.
     const { channel } = this.#link ?? {};
     this.#track(exec);
     const begun = async (): Promise<void> => {
@@ -154,7 +154,7 @@ export class SandboxExecs {
     return exec;
   }
 
-  /** The newest ones in the order of their execution. */
+  /** Lists the newest commands in the order of their execution. */
   async list(): Promise<SandboxExecRecord[]> {
     const { sandboxExecsListedMax: count, sandboxCommandListedMax: commandLength } = LIMITS;
     // Reading one more character tells whether the command was longer.
@@ -184,7 +184,7 @@ export class SandboxExecs {
     for (const exec of this.#running.values()) exec.expectEnd('the sandbox was stopped');
   }
 
-  /** Ends all of them, and those that are about to begin, until `acceptAgain` or `attach`. */
+  /** Cancels all commands, and refuses new ones until `acceptAgain` or `attach`. */
   async cancelAll(why: string): Promise<void> {
     this.#refused = why;
     const running = [...this.#running.values()];
@@ -213,7 +213,7 @@ export class SandboxExecs {
     await this.#dropping.idle;
   }
 
-  /** With the sandbox. */
+  /** Removes all records and output; called when the sandbox is deleted. */
   async removeAll(): Promise<void> {
     await this.#dropping.idle;
     const { directory, onThread } = this.#place();
@@ -222,7 +222,7 @@ export class SandboxExecs {
     );
   }
 
-  /** Journals it. */
+  /** Journals a new command. */
   async #enter(row: SandboxExecRow): Promise<SandboxExec> {
     this.#begun.add(row.id);
     try {
@@ -270,8 +270,8 @@ export class SandboxExecs {
       await exec.adopt(channel, known.get(exec.row.id));
       known.delete(exec.row.id);
     }
-    // Nobody's: ended and journalled as such, or of the sandbox that this one was forked from. They
-    // are not to wait for a reader that never comes.
+    // Orphans: their end is journalled, or they belong to the sandbox that this one was forked from.
+    // They must not wait for a reader that never comes.
     for (const { id, flags } of known.values()) {
       if ((flags & PROCESS_FLAGS.session) !== 0) continue;
       await ((flags & PROCESS_FLAGS.exited) === 0 ? channel.unfollow(id) : channel.forget(id));

@@ -30,7 +30,7 @@ const FLAGS = {
 
 /** An operation's options that its caller does not choose. */
 export interface MoreAsked {
-  /** Nothing may be there. */
+  /** Nothing may exist at the path. */
   readonly exclusive?: boolean;
   /** The file found at the beginning must still be there at the end. */
   readonly unchanged?: boolean;
@@ -91,7 +91,7 @@ type FileType = (typeof TYPES)[keyof typeof TYPES];
 const DAY_MS_MAX = 8_640_000_000_000_000n; // The last moment of Date (ECMA-262, section 21.4.1.1).
 const FOUR_DIGITS_MS = 253_402_300_799_999n; // The end of the year 9999, for RFC 3339.
 
-/** A moment that the guest tells, which may be any, within those that can be written down. */
+/** A time that the guest reports, which may be anything, clamped to what RFC 3339 can express. */
 function toDate(ns: bigint): Date {
   const ms = ns / 1_000_000n;
   const within = ms > FOUR_DIGITS_MS ? FOUR_DIGITS_MS : ms < 0n ? 0n : ms;
@@ -101,7 +101,7 @@ function toDate(ns: bigint): Date {
 const moment = (bytes: Buffer, at: number): bigint =>
   bytes.readBigInt64LE(at) * 1_000_000_000n + BigInt(bytes.readUInt32LE(at + 8));
 
-/** @throws Error when it is no file of Linux */
+/** @throws Error when the bytes do not describe a file of Linux */
 export function decodeFileStat(bytes: Buffer): FileStat {
   const type = TYPES[bytes.readUInt8(0) as keyof typeof TYPES] as FileType | undefined;
   const mode = bytes.readUInt16LE(1);

@@ -35,7 +35,7 @@ export class FileWorker {
   readonly id: string;
   readonly channel: GuestChannel;
   readonly #pieces: Buffer[] = [];
-  /** Everything before this offset has come, and was read. */
+  /** Output before this offset has arrived; of that, the caller has read up to `#read`. */
   #received = 0;
   #read = 0;
   #exit: GuestExit | undefined;
@@ -60,7 +60,7 @@ export class FileWorker {
     this.#wake();
   }
 
-  /** Nothing more comes. Only the first reason counts. */
+  /** Ends the operation with an error, of which only the first counts. */
   fail(error: Error): void {
     this.#failure ??= error;
     this.#wake();
@@ -70,12 +70,12 @@ export class FileWorker {
     return this.#exit !== undefined;
   }
 
-  /** Calls this one function, the last that was given, whenever something has come or ended. */
+  /** Sets the one function that is called whenever output or the end has arrived. */
   tell(changed: () => void): void {
     this.#changed = changed;
   }
 
-  /** Bytes have come that were not read, or the operation is over. */
+  /** True when unread bytes have arrived, or the operation is over. */
   get isReadable(): boolean {
     return this.#pieces.length > 0 || this.#isOver || this.#failure !== undefined;
   }
@@ -85,8 +85,8 @@ export class FileWorker {
   }
 
   /**
-   * The next bytes, at most so many; undefined at the end.
-   * @param isPatient waits for as long as it takes, as a watch does
+   * Reads at most `max` bytes; undefined at the end.
+   * @param isPatient waits without a time limit, as a watch does
    * @throws AppError `timeout`; the reason of a failure
    */
   async next(max: number, isPatient = false): Promise<Buffer | undefined> {
@@ -100,7 +100,7 @@ export class FileWorker {
     return taken;
   }
 
-  /** Exactly so many bytes. @throws AppError `unavailable` when there are fewer */
+  /** Reads exactly `length` bytes. @throws AppError `unavailable` when there are fewer */
   async take(length: number, isPatient = false): Promise<Buffer> {
     const parts: Buffer[] = [];
     for (let left = length; left > 0;) {
@@ -113,7 +113,7 @@ export class FileWorker {
     return parts.length === 1 && only !== undefined ? only : Buffer.concat(parts);
   }
 
-  /** Resolves when something has come, however long it takes. @throws as {@link next} */
+  /** Resolves when output has arrived, without a time limit. @throws as {@link next} */
   async ready(): Promise<void> {
     const piece = await this.#first(true);
     if (piece === undefined) throw broken();

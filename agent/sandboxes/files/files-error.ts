@@ -11,7 +11,8 @@ export function toFilesError(error: unknown): AppError {
   if (error instanceof AppError) return error;
   if (!(error instanceof GuestFailure)) return silent(error);
   if (error.code === 'unknownProcess') {
-    const message = 'the sandbox runs since before its host served files: stop it and start it';
+    const message =
+      'the sandbox was started before its host could serve files: stop it and start it';
     return new AppError('not_enabled', message, { cause: error });
   }
   const message = `the sandbox cannot begin it now: ${error.message}`;

@@ -37,7 +37,7 @@ interface Sight {
   readonly since: number;
 }
 
-/** How many hosts that are alive each host looks at: those that follow it, so that every one is seen. */
+/** How many live hosts each host watches: those that follow it, so that every host is watched. */
 const WATCHED_MIN = 3;
 
 /**
@@ -78,7 +78,7 @@ export class HostWatch {
     }
   }
 
-  /** The hosts that have machines here and are lost; dispose each before the next look. */
+  /** The hosts that have machines here and are lost; dispose each before the next call. */
   async lost(): Promise<LostHost[]> {
     const lost: LostHost[] = [];
     let alive = 0;

@@ -25,14 +25,14 @@ export interface ProcessClient {
 /** A client of one process, and its position in the output. */
 export class Attachment {
   readonly client: ProcessClient;
-  /** The first byte that the client has not been given. */
+  /** Offset of the first byte that was not passed to the client yet. */
   cursor: number;
   /** Everything before this offset has left the host. */
   acknowledged: number;
   /** Whether output that comes now continues where the client is. */
   isLive = false;
 
-  /** Gives back the place that the client has among those of its sandbox. */
+  /** Frees the client's place among those of its sandbox. */
   readonly release: () => void;
 
   constructor(client: ProcessClient, offset: number, release: () => void) {
@@ -42,13 +42,13 @@ export class Attachment {
     this.acknowledged = offset;
   }
 
-  /** Output begins here: what lies before it was not kept. */
+  /** Sets where output begins: what came before was not kept. */
   begin(offset: number): void {
     this.isLive = true;
     this.cursor = Math.max(this.cursor, offset);
   }
 
-  /** Passes on what of the piece the client does not have. */
+  /** Passes on the part of the piece that the client does not have yet. */
   receive({ stream, offset, bytes }: OutputPiece): void {
     const end = offset + bytes.length;
     if (!this.isLive || end <= this.cursor) return;

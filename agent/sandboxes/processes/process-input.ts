@@ -11,7 +11,7 @@ export interface WaitingInput {
   readonly bytesMax: number;
 }
 
-/** Where input belongs that a client counts, so that it may send again what it does not know to be there. */
+/** The position of input from a client that counts its bytes, and so may send unacknowledged input again. */
 export interface InputPosition {
   /** Offset of the first byte among all input of the process. */
   readonly offset: number;
@@ -47,7 +47,7 @@ export class ProcessInput {
     this.#end = received;
   }
 
-  /** Behind the last byte that was accepted. */
+  /** Offset after the last byte that was accepted. */
   get acceptedEnd(): number {
     return this.#end;
   }
@@ -69,7 +69,7 @@ export class ProcessInput {
 
   /**
    * Resolves when the guest has taken all of it from the host.
-   * @param position what was accepted before of it is ignored
+   * @param position bytes that were accepted before are ignored
    * @throws SessionError `no_capacity` when too much waits for a process that does not read;
    * `input_conflict` when the position is not where this client's input goes on
    */
@@ -79,7 +79,7 @@ export class ProcessInput {
     const { length } = bytes;
     const isTooMuch = this.#waitingBytes + length > LIMITS.sessionInputWaitingBytesMax;
     if (isTooMuch || waiting.bytes + length > waiting.bytesMax) {
-      const message = 'the process does not read its input, and as much waits for it as may';
+      const message = 'the process does not read its input, and no more input may wait for it';
       throw new SessionError('no_capacity', message);
     }
     this.#waitingBytes += length;
@@ -136,7 +136,7 @@ export class ProcessInput {
     if (unsent > 0) await channel.writeStdin(this.#processId, this.#kept.subarray(-unsent));
   }
 
-  /** Does it on whichever channel it works, unless the process ends first. */
+  /** Makes a request over whichever channel works, unless the process ends first. */
   async #onChannel(request: (channel: GuestChannel) => Promise<void>): Promise<void> {
     let broken: GuestChannel | undefined;
     while (!this.#isOver) {

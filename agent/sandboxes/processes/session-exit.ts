@@ -14,7 +14,7 @@ export interface SessionExit {
   readonly cursor: number;
 }
 
-// The exit code of a process that a signal ended, less the signal's number, as shells show it.
+// Shells add the signal's number to this for the exit code of a process that a signal ended.
 const SIGNAL_EXIT_CODE = 128;
 
 const nameOfSignal = (number: number): string =>

@@ -42,7 +42,7 @@ interface Part {
   readonly size: number;
 }
 
-/** Reads up to `length` bytes of a file from an offset on. No memory is taken for the rest of it. */
+/** Reads up to `length` bytes of a file from an offset on. Only these are held in memory. */
 export async function readPart(
   files: FileSource,
   path: string,

@@ -9,7 +9,7 @@ import { addTool } from './tool.ts';
 
 /** The tools and resources of a Model Context Protocol server, and their caller. */
 export interface McpOptions {
-  /** Makes the calls: whatever the tools do, they do as its API key. */
+  /** Makes the tools' calls, with the rights of its API key. */
   readonly berth: Berth;
   /** Berth's version, told to clients. */
   readonly version: string;

@@ -1,6 +1,6 @@
 /**
  * Writes the reference pages of the client (docs/sdk/) from its TSDoc; with --check, says whether they
- * are current. What is exported without a word about it is an error.
+ * are current. An export without TSDoc is an error.
  */
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join, relative } from 'node:path';
@@ -17,7 +17,7 @@ const program = ts.createProgram([join(source, 'index.ts')], options);
 const checker = program.getTypeChecker();
 const problems: string[] = [];
 
-/** Where the name of something exported leads: a page and an anchor. */
+/** Page and anchor of each export, by its name. */
 const places = new Map<string, string>();
 
 const nameOf = (declaration: ts.Declaration): string =>

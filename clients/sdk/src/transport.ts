@@ -1,6 +1,6 @@
 /*
- * The part of `fetch` and `WebSocket` that the client uses: less than all of them, so that others
- * can stand in.
+ * The parts of `fetch` and `WebSocket` that the client uses: no more, so that other implementations
+ * are easily passed in their place.
  */
 
 /** A request, as `fetch` takes it as its second argument. */

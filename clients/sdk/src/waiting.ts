@@ -5,7 +5,7 @@ import { Deadline, LinkedSignal, reasonOf, sleep } from './timing.ts';
 const POLL_FIRST_MS = 100;
 const POLL_MAX_MS = 2_000;
 
-/** For how long to wait, and for what signal. */
+/** How long to wait, and a signal that ends the wait. */
 export interface WaitOptions {
   readonly signal?: AbortSignal | undefined;
   /** In milliseconds. Default 5 minutes. */

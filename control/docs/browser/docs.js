@@ -6,7 +6,7 @@ const search = document.querySelector('#search');
 const input = search.querySelector('input');
 const found = document.querySelector('#found');
 
-/** Guides and reference say how things are, decisions why. */
+/** Ranks decisions, which only say why, below guides and reference, which say how things are. */
 const boostDocument = (_id, _term, { url }) => (url.startsWith('/docs/decisions/') ? 0.3 : 1);
 
 let loading;

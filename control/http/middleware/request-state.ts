@@ -6,7 +6,7 @@ export interface RequestState {
   requestId: string;
   /** On the clock of `performance.now()`. */
   arrivedAt: number;
-  /** Whose key the request has, once that was checked. */
+  /** Owner of the request's key; set once the key was checked. */
   caller?: Caller;
   /** Fields of the request's one log event. */
   notes: Record<string, unknown>;

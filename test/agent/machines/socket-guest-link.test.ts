@@ -1,4 +1,4 @@
-/* The way to a guest that may say anything: the real guest agent, and things that are none. */
+/* The link to a guest that may send anything: to the real guest agent, and to impostors. */
 import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';

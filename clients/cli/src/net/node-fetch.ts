@@ -14,14 +14,14 @@ const SHORT_BYTES = 64 * 1024;
 async function collect(message: IncomingMessage): Promise<Buffer> {
   const pieces: Uint8Array[] = [];
   for await (const piece of message) pieces.push(piece as Uint8Array);
-  // Its connection can be had again only after this turn of the event loop.
+  // Its connection is free for reuse only after this turn of the event loop.
   await new Promise((resolve) => {
     setImmediate(resolve);
   });
   return Buffer.concat(pieces);
 }
 
-/** An answer whose content is here already, or still comes. */
+/** An answer, whose content has arrived already or still arrives. */
 class Answer implements FetchAnswer {
   readonly status: number;
   readonly headers: FetchAnswer['headers'];

@@ -30,7 +30,7 @@ const LINE_MAX = 64;
 
 /**
  * Takes the line with the process number off the output of such a command.
- * @returns the number, undefined when the command ended before; and what came behind the line
+ * @returns the number, undefined when the command ended before; and the output that followed the line
  */
 export async function readProcessNumber(
   output: AsyncIterator<OutputChunk>,
@@ -46,7 +46,7 @@ export async function readProcessNumber(
   return { number: undefined, rest: line };
 }
 
-/** Sends SIGHUP to the first process of a command whose client has gone. What has set itself apart goes on. */
+/** Sends SIGHUP to the first process of a command whose client has gone. Detached processes run on. */
 export async function hangUp(sandbox: Sandbox, number: number | undefined): Promise<void> {
   if (number === undefined || !Number.isSafeInteger(number)) return;
   await sandbox.run(`kill -HUP ${number} 2>/dev/null; true`).catch(() => undefined);

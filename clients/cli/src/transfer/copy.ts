@@ -23,7 +23,7 @@ export interface Tally {
   readonly bytes: number;
 }
 
-/** Counts, and shows on the way. */
+/** Counts files and bytes, and shows the progress meanwhile. */
 export class Counter {
   readonly progress: Progress;
   files = 0;
@@ -48,7 +48,7 @@ export class Counter {
   }
 }
 
-/** How `cp` is to be done. */
+/** Options of `cp`. */
 export interface CopyOptions {
   readonly remote: RemoteFiles;
   readonly output: Output;
@@ -146,7 +146,7 @@ async function copyDown(
   noteSkipped(output, skipped);
 }
 
-/** Brings one entry of a listing below a local directory. */
+/** Downloads one entry of a listing into a local directory. */
 export async function download(
   remote: RemoteFiles,
   directory: string,

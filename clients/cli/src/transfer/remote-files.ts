@@ -14,7 +14,7 @@ export interface RemoteEntry {
 
 /** Operations on a disk or a sandbox that transfers need. */
 export interface RemoteFiles {
-  /** The type of a remote path; undefined: nothing. */
+  /** The type of what is at a remote path; undefined when nothing is. */
   typeOf(path: string): Promise<RemoteEntry['type'] | undefined>;
   /** Everything below a directory, at any depth. */
   list(directory: string): AsyncIterable<RemoteEntry>;

@@ -17,7 +17,7 @@ import { joinPath, nothingAt, type Transfer } from './place.ts';
 import { forEachOf } from './pool.ts';
 import type { RemoteEntry, RemoteFiles } from './remote-files.ts';
 
-/** How `sync` is to be done. */
+/** Options of `sync`. */
 export interface SyncOptions {
   readonly remote: RemoteFiles;
   readonly output: Output;
@@ -40,7 +40,7 @@ export interface SyncTally extends Tally {
 type Listing<T> = ReadonlyMap<string, T>;
 
 interface Plan {
-  /** Files that the target lacks, or has otherwise. */
+  /** Files that the target lacks, or has with other content. */
   readonly copied: string[];
   readonly deleted: string[];
   unchanged: number;
@@ -103,7 +103,7 @@ async function makePlan(
   return plan;
 }
 
-/** Does the work for each path; what fails for one does not keep the others. */
+/** Does the work for each path; a failure of one does not stop the others. */
 class Attempts {
   readonly failed: { path: string; error: string }[] = [];
 

@@ -16,7 +16,7 @@ export interface Upload {
   readonly onDone: () => void;
 }
 
-/** They go on while other pages of the console are looked at. */
+/** All uploads of this window; they continue while the user visits other pages. */
 export const uploads = signal<readonly Upload[]>([]);
 let last = 0;
 
@@ -66,10 +66,10 @@ export function begin(
   }
 }
 
-/** Stops an upload; what is there of a large file is kept. */
+/** Stops an upload; parts of a large file that have arrived are kept. */
 export const stop = ({ controller }: Upload): void => controller.abort();
 
-/** Goes on with an upload that was stopped, or has failed. */
+/** Continues an upload that was stopped, or has failed. */
 export function goOn(stopped: Upload): void {
   const again: Upload = {
     ...stopped,

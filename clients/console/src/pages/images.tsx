@@ -20,7 +20,7 @@ const kept = (): string[] => (localStorage.getItem(KEPT) ?? '').split(' ').filte
 const keep = (ids: readonly string[]): void =>
   localStorage.setItem(KEPT, [...new Set(ids)].slice(0, KEPT_MAX).join(' '));
 
-/** Those that another account has asked for here, or that are gone, are left out. */
+/** Leaves out images that another account asked for in this browser, and those that are gone. */
 async function loadImages(signal: AbortSignal): Promise<ImageInfo[]> {
   const find = async (id: string): Promise<ImageInfo[]> => {
     try {

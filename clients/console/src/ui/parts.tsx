@@ -6,7 +6,7 @@ import { CopyIcon, CrossIcon } from './icons.tsx';
 
 const SLOW_MS = 200;
 
-/** Shows its content only when what it stands for takes noticeably long. */
+/** Shows its content only after a noticeable delay. */
 function Delayed({ children }: { children: ComponentChildren }): JSX.Element {
   const [isLate, setLate] = useState(false);
   useEffect(() => {
@@ -26,7 +26,7 @@ export const Loading = (): JSX.Element => (
 
 interface ButtonProps {
   readonly children: ComponentChildren;
-  /** May return work: the button rests until it is over, and tells of its failure. */
+  /** May return a promise: until it settles the button is disabled, and a failure is shown. */
   readonly onClick?: () => unknown;
   readonly kind?: 'main' | 'plain' | 'danger' | 'quiet';
   readonly type?: 'button' | 'submit';

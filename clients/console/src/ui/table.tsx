@@ -18,14 +18,14 @@ interface TableProps<T> {
 }
 
 const ROW_PX = 49;
-/** Up to so many rows are in the page at once; of more, only those near what is seen. */
+/** Tables with more rows than this hold only the rows near the visible part of the page. */
 const WHOLE_MAX = 120;
 const BEYOND = 12;
 
 const classOf = <T,>({ isExtra, isNumber, isActions }: Column<T>): string =>
   [isExtra && 'extra', isNumber && 'number', isActions && 'row-actions'].filter(Boolean).join(' ');
 
-/** From which row to which one a long table is near the window. */
+/** The range of rows, of a long table, that is near the visible part of the page. */
 function useWindow(
   count: number,
 ): [table: { current: HTMLTableElement | null }, from: number, to: number] {

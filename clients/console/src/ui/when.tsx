@@ -2,7 +2,7 @@ import type { JSX } from 'preact';
 import { ago, moment } from '../lib/format.ts';
 import { text } from '../text.ts';
 
-/** A moment as people say it, with the exact one for who points at it; without one, `never`. */
+/** A time relative to now, with the exact time as its tooltip; `never` where there is none. */
 export const When = ({ at }: { at: string | undefined }): JSX.Element =>
   at === undefined ? (
     <>{text.never}</>

@@ -7,8 +7,8 @@ function throwIfAborted(signal: AbortSignal | undefined): void {
 }
 
 /**
- * @internal The body of an answer, piece by piece. Left early, the request is ended.
- * @param silenceMs for how long a piece that is asked for may not come
+ * @internal The body of an answer, piece by piece. A loop that is left early ends the request.
+ * @param silenceMs the longest wait for a piece, in milliseconds
  * @throws ConnectionError when it breaks; the signal's reason
  */
 export async function* bodyPieces(

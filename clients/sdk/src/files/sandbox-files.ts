@@ -14,28 +14,28 @@ type Asked<Id extends keyof operations> = Omit<QueryOf<Id>, 'path' | 'cursor'>;
 
 /** Options of {@link SandboxFiles.read}. */
 export interface ReadFileOptions extends CallOptions, FileRange {
-  /** `false`: a link at the end of the path is refused. */
+  /** `false` refuses a symbolic link at the end of the path. */
   readonly follow?: boolean | undefined;
-  /** Only while the file has this tag. */
+  /** Fails with PreconditionError unless the file has this ETag. */
   readonly ifMatch?: string | undefined;
 }
 
 /** Options of {@link SandboxFiles.write}. `mode` is octal, as in `0640`. */
 export interface WriteFileOptions extends CallOptions {
-  /** Mode of the file: by default 0644 for a new one, and unchanged for an older one. */
+  /** Mode of the file. By default 0644 for a new file, and unchanged for an existing one. */
   readonly mode?: string | undefined;
-  /** Numbers of its user and group; those of the default user for a new file, else they stay. */
+  /** Numeric user and group. By default the default user's for a new file, else unchanged. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
-  /** Make the directories above it that are missing. */
+  /** Create missing parent directories. */
   readonly parents?: boolean | undefined;
-  /** `false`: a link at the end of the path is replaced itself. */
+  /** `false` replaces a symbolic link at the end of the path, not the file it leads to. */
   readonly follow?: boolean | undefined;
-  /** Resolve when file and directory are on the disk of the sandbox. */
+  /** Resolve only once the file and its directory entry are synced to the sandbox's disk. */
   readonly sync?: boolean | undefined;
-  /** Only while the file has this tag. */
+  /** Fails with PreconditionError unless the file has this ETag. */
   readonly ifMatch?: string | undefined;
-  /** Only if there is nothing at the path. */
+  /** Fails with PreconditionError if anything exists at the path. */
   readonly ifAbsent?: boolean | undefined;
 }
 
@@ -43,24 +43,24 @@ export interface WriteFileOptions extends CallOptions {
 export interface MakeDirectoryOptions extends CallOptions {
   /** 0755 by default. */
   readonly mode?: string | undefined;
-  /** Numbers of its user and group; those of the default user by default. */
+  /** Numeric user and group; by default those of the default user. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
-  /** Make missing directories above it, too; one that is there already is no error. */
+  /** Create missing parent directories, too; a directory that exists already is no error. */
   readonly parents?: boolean | undefined;
 }
 
 /** Options of {@link SandboxFiles.watch}. */
 export interface WatchFilesOptions {
-  /** Also what is in the directories below. */
+  /** Watch everything below the directory. */
   readonly recursive?: boolean | undefined;
-  /** `false`: a link at the end of the path is refused. */
+  /** `false` refuses a symbolic link at the end of the path. */
   readonly follow?: boolean | undefined;
   /** Ends the watch; a loop over it then throws the signal's reason. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * For how long it is tried to watch again before the watch fails, in milliseconds; the time for which
-   * the sandbox is paused does not count. Default 10 minutes.
+   * How long the SDK tries to reconnect before the watch fails, in milliseconds; time during which the
+   * sandbox is paused does not count. Default 10 minutes.
    */
   readonly reconnectMs?: number | undefined;
 }
@@ -70,7 +70,7 @@ const RETRIES = 5;
 const ATTEMPT_MS = 75_000;
 const TIMEOUT_MS = 180_000;
 const READ = { retry: 'repeatable', attemptMs: ATTEMPT_MS, timeoutMs: TIMEOUT_MS } as const;
-/** Repeated, it would find its own work: something that is there, or is not there any more. */
+/** Not repeated after a lost answer: a second attempt would find the result of the first, and fail. */
 const ONCE = { ...READ, retry: 'refused' } as const;
 const TREE_MS_MAX = 3_600_000;
 
@@ -129,12 +129,12 @@ export class SandboxFiles {
     return new FileDownload(response, fetch, { retries, signal });
   }
 
-  /** All of a file, or of a part of it. @throws as {@link read} */
+  /** Reads a whole file, or a range of it, into memory. @throws as {@link read} */
   async readBytes(path: FilePath, options: ReadFileOptions = {}): Promise<Uint8Array<ArrayBuffer>> {
     return (await this.read(path, options)).bytes();
   }
 
-  /** The same as text in UTF-8. @throws as {@link read} */
+  /** Reads a file as UTF-8 text. @throws as {@link read} */
   async readText(path: FilePath, options: ReadFileOptions = {}): Promise<string> {
     return (await this.read(path, options)).text();
   }
@@ -142,8 +142,7 @@ export class SandboxFiles {
   /**
    * Writes a file of any size. It appears in one step once all of it has arrived; until then, and when
    * the upload breaks, the old one stays. Repeated when its answer was lost, unless the content is a
-   * stream (pass a function that opens it) or `ifMatch` or `ifAbsent` is given. Without a limit of time by
-   * default.
+   * stream (pass a function that opens it) or `ifMatch` or `ifAbsent` is given. No time limit by default.
    *
    * @example
    * await sandbox.files.write('/data/big.tar', await openAsBlob('big.tar')); // of node:fs
@@ -200,9 +199,9 @@ export class SandboxFiles {
   }
 
   /**
-   * Lists a directory, in the order of the bytes of the paths. What is there throughout is listed
-   * once.
-   * @param options `recursive`: also what is below; `limit`: how many a page has, up to 5000
+   * Lists a directory, ordered by the bytes of the paths. Entries that exist throughout are listed
+   * exactly once.
+   * @param options `recursive`: everything below it; `limit`: entries per page, up to 5000
    */
   list(
     path: FilePath,
@@ -220,7 +219,7 @@ export class SandboxFiles {
   }
 
   /**
-   * Makes a directory. @returns what is there now
+   * Creates a directory. @returns the directory as it is now
    * @throws ConflictError `file_exists`
    */
   async makeDirectory(path: FilePath, options: MakeDirectoryOptions = {}): Promise<SandboxFile> {
@@ -241,9 +240,9 @@ export class SandboxFiles {
   }
 
   /**
-   * Moves or renames, in one step, within one file system.
-   * @param options `overwrite`: replace what is there; a directory only if it is empty
-   * @returns what is there now
+   * Moves or renames atomically, within one file system.
+   * @param options `overwrite`: replace an existing target; a directory only if it is empty
+   * @returns the moved file or directory
    * @throws ConflictError `file_exists`, `other_file_system`
    */
   async move(
@@ -260,8 +259,8 @@ export class SandboxFiles {
   }
 
   /**
-   * Removes a file, a link, or a directory. @param options `recursive`: with all that is in it, for which
-   * it has an hour by default
+   * Removes a file, a link, or a directory.
+   * @param options `recursive`: with everything in it; the time limit is then one hour by default
    * @throws NotFoundError; ConflictError `directory_not_empty`
    */
   async remove(
@@ -279,8 +278,8 @@ export class SandboxFiles {
   }
 
   /**
-   * Watches a directory. Resolves when nothing is missed from then on: list the directory after that.
-   * @param options `recursive`: also what is below
+   * Watches a directory. Resolves once no later change is missed: list the directory after that.
+   * @param options `recursive`: everything below it
    * @throws NotFoundError; ConflictError `not_a_directory`
    */
   watch(path: FilePath, options: WatchFilesOptions = {}): Promise<FileWatch> {

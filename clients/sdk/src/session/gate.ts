@@ -1,6 +1,6 @@
 import { reasonOf } from '../timing.ts';
 
-/** @internal Wakes those who wait for something to change; they look themselves whether it did. */
+/** @internal Wakes everyone who waits after a change; each checks its own condition. */
 export class Gate {
   #change = Promise.withResolvers<void>();
 

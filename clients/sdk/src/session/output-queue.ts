@@ -1,7 +1,7 @@
 import type { OutputChunk } from './frames.ts';
 import type { Gate } from './gate.ts';
 
-/** @internal Output that has come and was not read. It ends, or fails, behind the last of it. */
+/** @internal Output that has arrived and was not read yet. Its end, or failure, follows the last piece. */
 export class OutputQueue {
   readonly #chunks: OutputChunk[] = [];
   readonly #gate: Gate;
@@ -25,13 +25,13 @@ export class OutputQueue {
     this.#gate.open();
   }
 
-  /** Nothing more comes. */
+  /** Ends the queue behind what it holds; with an error, `next` then fails. */
   end(error?: Error): void {
     this.#end ??= { error };
     this.#gate.open();
   }
 
-  /** The next piece; undefined behind the last one. */
+  /** The next piece; undefined after the last one. */
   async next(): Promise<OutputChunk | undefined> {
     await this.#gate.until(() => this.#chunks.length > 0 || this.#end !== undefined);
     const chunk = this.#chunks.shift();

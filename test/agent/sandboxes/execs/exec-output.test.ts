@@ -30,7 +30,7 @@ test('both streams come back in their order, also while the command runs', async
   await output.close();
 });
 
-test('what lies here already is skipped when it comes again', async (t) => {
+test('output that is on the disk already is skipped when it comes again', async (t) => {
   await using directory = await temporaryDirectory();
   const id = randomUUID();
   const output = await ExecOutput.open(placeAt(directory.path), id);
@@ -41,7 +41,7 @@ test('what lies here already is skipped when it comes again', async (t) => {
   await output.close();
 });
 
-test('beside a gap nothing older is kept', async (t) => {
+test('output older than a gap is dropped', async (t) => {
   await using directory = await temporaryDirectory();
   const id = randomUUID();
   const output = await ExecOutput.open(placeAt(directory.path), id);

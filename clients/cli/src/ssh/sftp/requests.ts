@@ -45,7 +45,7 @@ export class SftpRequests {
     if (isNew && (flags & OPEN_MODE.CREAT) === 0) throw missing(path);
     const ifAbsent = (flags & OPEN_MODE.EXCL) !== 0;
     if (!isNew && ifAbsent) throw new Refused(`${path} is there already`);
-    // Told now: a client that has sent everything hears no reason any more.
+    // Checked now: a client that has sent everything is not told a reason any more.
     if (isNew) await this.#requireDirectory(posix.dirname(path));
     const upload = new Upload(this.#files, path, {
       kept: isNew || (flags & OPEN_MODE.TRUNC) !== 0 ? 0 : found.size,
@@ -61,7 +61,7 @@ export class SftpRequests {
     return this.#keep({ path, entries: this.#files.list(path)[Symbol.asyncIterator]() });
   }
 
-  /** @returns undefined behind the end */
+  /** @returns undefined past the end of the file */
   async read(handle: Buffer, offset: number, length: number): Promise<Buffer | undefined> {
     const { path, download } = this.#get(handle);
     if (download === undefined) throw new Refused(`${path} is not open for reading`);
@@ -97,7 +97,7 @@ export class SftpRequests {
     if (later !== undefined) await this.#paths.change(path, later);
   }
 
-  /** Leaves everything that is open: the client has gone. */
+  /** Gives up everything that is open, since the client has gone. */
   async abandon(): Promise<void> {
     const all = [...this.#opened.values()];
     this.#opened.clear();
