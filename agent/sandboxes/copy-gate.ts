@@ -1,5 +1,6 @@
 import { toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { setDeadline, type StorageAnswers } from './deadline.ts';
 
 /** How long a pause or fork of a machine with this much memory may take, in milliseconds. */
 export const copyMsMax = (memSizeMib: number): number =>
@@ -9,7 +10,12 @@ export const copyMsMax = (memSizeMib: number): number =>
  * Tracks whether a sandbox's machine or disk is being copied. Actions wait until the copy is done.
  */
 export class CopyGate {
+  readonly #storage: StorageAnswers;
   #copying: Promise<unknown> | undefined;
+
+  constructor(storage: StorageAnswers) {
+    this.#storage = storage;
+  }
 
   /** Resolves when the present copy is done or has failed; undefined when nothing is copied. */
   get copying(): Promise<unknown> | undefined {
@@ -18,10 +24,9 @@ export class CopyGate {
 
   /** Closes the gate until `copying` settles. @param overdue called once if that takes longer */
   hold(copying: Promise<unknown>, msMax: number, overdue: () => void): void {
-    const timer = setTimeout(overdue, msMax);
-    timer.unref();
+    const lift = setDeadline(msMax, this.#storage, overdue);
     this.#copying = copying.catch(toError).finally(() => {
-      clearTimeout(timer);
+      lift();
       this.#copying = undefined;
     });
   }

@@ -221,7 +221,7 @@ export async function openSandboxes(
   settings: SandboxSettings,
   parts: SandboxParts,
 ): Promise<HostSandboxes> {
-  const { hostId, dataDir, journal, directory, images, log } = parts;
+  const { hostId, dataDir, journal, directory, images, storage, log } = parts;
   const policies = await openPolicies(parts);
   const rows = await journal.sandboxes.list();
   const snapshotRows = await journal.snapshots.list();
@@ -250,7 +250,7 @@ export async function openSandboxes(
   } as const;
   const registry = new SandboxRegistry({
     ...{ ...common, dataDir, carrier: moving?.carrier, boots, resumes, publisher },
-    ...{ bootTimeoutMs: settings.bootTimeoutMs, observeStart: parts.observeStart },
+    ...{ bootTimeoutMs: settings.bootTimeoutMs, observeStart: parts.observeStart, storage },
   });
   const creator = new SandboxCreator({ ...common, registry, image: parts.image });
   const taking = await recover(moving, { ...directory, ...common, registry });
@@ -264,7 +264,7 @@ export async function openSandboxes(
     get states() {
       return registry.states;
     },
-    storage: parts.storage,
+    storage,
     storageId: parts.shared?.id,
     get failing() {
       return taking?.adopter.failing;

@@ -62,9 +62,9 @@ export class SandboxActor {
 
   constructor(deps: SandboxActorDeps, row: SandboxRow, { execs, processes }: SandboxRuns) {
     const context: SandboxContext = {
-      ...{ deps, execs, processes, copies: new CopyGate(), imageWait: new ImageWait() },
+      ...{ deps, execs, processes, copies: new CopyGate(deps.storage), imageWait: new ImageWait() },
       send: (handle) => this.#mailbox.send(handle),
-      watchdog: new TransitionWatchdog(() => endOverdueTransition(context)),
+      watchdog: new TransitionWatchdog(deps.storage, () => endOverdueTransition(context)),
       current: new CurrentSession({
         ...{ sandboxId: row.id, mailbox: this.#mailbox, log: deps.log },
         handle: (event) => handleMachineEvent(context, event),

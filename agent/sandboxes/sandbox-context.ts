@@ -1,6 +1,7 @@
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import type { CopyGate } from './copy-gate.ts';
 import type { CurrentSession } from './current-session.ts';
+import type { StorageAnswers } from './deadline.ts';
 import type { SandboxExecs } from './execs/sandbox-execs.ts';
 import type { SandboxProcesses } from './processes/sandbox-processes.ts';
 import type { HostCapacity } from './host-capacity.ts';
@@ -15,6 +16,7 @@ import type { UidPool } from './uid-pool.ts';
 /** Dependencies that the sandboxes of a host share. */
 export interface SandboxActorDeps extends JournalledSandboxDeps, MachineSessionDeps {
   readonly capacity: HostCapacity;
+  readonly storage: StorageAnswers;
   /** Knows the uids of all journalled sandboxes. */
   readonly uids: UidPool;
   readonly prewarmed: PrewarmedMachines;

@@ -1,21 +1,25 @@
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import { copyMsMax } from './copy-gate.ts';
+import { setDeadline, type StorageAnswers } from './deadline.ts';
 
 /** Watches the deadline of the present transition. */
 export class TransitionWatchdog {
+  readonly #storage: StorageAnswers;
   readonly #overdue: () => void;
-  #timer: NodeJS.Timeout | undefined;
+  #lift: (() => void) | undefined;
 
   /** @param overdue called once for each deadline that passes */
-  constructor(overdue: () => void) {
+  constructor(storage: StorageAnswers, overdue: () => void) {
+    this.#storage = storage;
     this.#overdue = overdue;
   }
 
   /** Sets the deadline of the state just entered. A start's deadline begins with its turn. */
   watch({ state, config }: Pick<SandboxRow, 'state' | 'config'>): void {
     this.clear();
-    if (state === 'pausing') this.#set(copyMsMax(config.memSizeMib));
+    if (state === 'pausing')
+      this.#lift = setDeadline(copyMsMax(config.memSizeMib), this.#storage, this.#overdue);
     if (state === 'stopping') this.#set(LIMITS.sandboxStopGraceMs + 2 * LIMITS.sandboxKillMsMax);
   }
 
@@ -26,11 +30,12 @@ export class TransitionWatchdog {
   }
 
   clear(): void {
-    clearTimeout(this.#timer);
+    this.#lift?.();
   }
 
   #set(ms: number): void {
-    this.#timer = setTimeout(this.#overdue, ms);
-    this.#timer.unref();
+    const timer = setTimeout(this.#overdue, ms);
+    timer.unref();
+    this.#lift = () => clearTimeout(timer);
   }
 }

@@ -55,6 +55,8 @@ export class HostedSandboxes implements AsyncDisposable {
   readonly accountId = newAccountId();
   /** In memory, so it is always there. */
   readonly storage = { refuseIfUnusable: () => undefined };
+  /** Settles when the storage of sandboxes answers; a test may have it hang. */
+  storageAnswers: Promise<void> = Promise.resolve();
   /** A gate at which a test may delay or fail the driver. */
   gate: Gate = () => new Promise((resolve) => setImmediate(resolve));
   readonly #stack = new AsyncDisposableStack();
@@ -76,8 +78,6 @@ export class HostedSandboxes implements AsyncDisposable {
     const redis = given ?? stack.use(await startRedis()).redis;
     const hostId = newHostId();
     const refusal = new AppError('host_full', 'full');
-    const storage = new StorageWatch({ directories: ['/'], reserveBytes: 0, refusal, log });
-    stack.defer(() => storage.close());
     await mkdir(join(dataDir, 'output'));
     const hosted: HostedSandboxes = new HostedSandboxes(async () => {
       const journal = await Journal.open(join(dataDir, 'journal'));
@@ -102,6 +102,11 @@ export class HostedSandboxes implements AsyncDisposable {
       );
       return { sandboxes, journal, kill: () => (isDead = true) };
     }, stack);
+    const storage = new StorageWatch({
+      ...{ directories: ['/'], reserveBytes: 0, refusal, log },
+      check: async () => hosted.storageAnswers,
+    });
+    stack.defer(() => storage.close());
     await hosted.startAgent();
     return hosted;
   }

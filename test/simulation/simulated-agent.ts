@@ -195,6 +195,7 @@ export class SimulatedAgent {
           dataDir: world.directory,
           platform: 'amd64',
           bootTimeoutMs: BOOT_MS_MAX,
+          storage,
         },
         ...{
           uids,

@@ -1,5 +1,6 @@
 /* A sandbox's states, with its machine in memory and a clock that the test moves. */
 import anyTest from 'ava';
+import { copyMsMax } from '../../../agent/sandboxes/copy-gate.ts';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { startRedis } from '../../helpers/redis.ts';
@@ -64,6 +65,32 @@ test('the end of a machine that is told in the next session does not end that', 
   t.is(actor.row.runningSince, runningSince);
   t.deepEqual(hosted.machines.faults, []);
 });
+
+for (const { what, hangs, state } of [
+  { what: 'its whole time again while its storage hangs', hangs: true, state: 'paused' },
+  { what: 'only its time while its storage answers', hangs: false, state: 'failed' },
+] as const) {
+  test(`a pause has ${what}`, async (t) => {
+    await using host = await TimedSandboxes.open(redis.redis);
+    const { hosted, time } = host;
+    const actor = await host.create();
+    const written = Promise.withResolvers<void>();
+    const { gate } = hosted;
+    hosted.gate = async (point, id) => {
+      const ended = hosted.machines.vms.get(actor.id)?.ended;
+      if (point === 'before save memory') await Promise.race([written.promise, ended]);
+      await gate(point, id);
+    };
+    if (hangs) hosted.storageAnswers = written.promise;
+    await actor.pause();
+    await time.pass(copyMsMax(actor.row.config.memSizeMib) + 1_000);
+    if (hangs) t.is(actor.row.state, 'pausing');
+    else await host.until(actor, 'failed');
+    written.resolve();
+    await host.until(actor, state);
+    t.is(actor.row.exitReason, hangs ? undefined : 'killed_by_host');
+  });
+}
 
 test('a machine that ends by itself ends its sandbox and its commands', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);

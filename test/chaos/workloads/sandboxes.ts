@@ -70,15 +70,11 @@ export class CountingSandbox implements Workload {
 
   async check(): Promise<void> {
     await this.#bringUp();
-    await waitFor('the counter', () => this.#look(this.#id), SETTLES_WITHIN_MS);
-    const log = await waitFor(
-      'the log of a sandbox',
-      async () => {
-        const exec = await this.#exec(this.#id, `touch ${LOG}; cat ${LOG}`);
-        return exec?.status === 'completed' && { text: exec.stdout ?? '' };
-      },
-      SETTLES_WITHIN_MS,
-    );
+    await this.#insist('the counter', () => this.#look(this.#id));
+    const log = await this.#insist('the log of a sandbox', async () => {
+      const exec = await this.#exec(this.#id, `touch ${LOG}; cat ${LOG}`);
+      return exec?.status === 'completed' && { text: exec.stdout ?? '' };
+    });
     this.#ledger.check(log.text);
     const machines = await machinesOf([this.#id]);
     if (machines.length > 1) {
@@ -256,6 +252,16 @@ export class CountingSandbox implements Workload {
       },
       SETTLES_WITHIN_MS,
     );
+  }
+
+  /** Waits for what a running sandbox shows. Its machine may end late, by what a fault began. */
+  #insist<T>(what: string, read: () => Promise<T | false>): Promise<T> {
+    const readOrTend = async (): Promise<T | false> => {
+      const value = await read();
+      if (value === false) await this.#tend();
+      return value;
+    };
+    return waitFor<T>(what, readOrTend, SETTLES_WITHIN_MS);
   }
 
   /** Asserts that a fork starts from its source's memory. */
