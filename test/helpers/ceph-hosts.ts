@@ -1,12 +1,15 @@
 import assert from 'node:assert';
+import { execFile } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { chmod, mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { newHostId } from '../../shared/ids.ts';
 import { CephFs, type CephMount } from './ceph-fs.ts';
 import type { Environment } from './daemon.ts';
 import { Stack, type StackNode } from './stack.ts';
 
+const run = promisify(execFile);
 const root = new URL('../../', import.meta.url).pathname;
 
 /** A host whose disks are on its own mount of CephFS. */
@@ -82,6 +85,8 @@ export async function startCephStack(settings: Environment = {}): Promise<CephSt
     await mkdir(dataDir, { mode: 0o700 });
     await writeFile(join(dataDir, 'host-id'), `${hostId}\n`);
     const mount = await cephFs.mount(hostId, join(directory, `${name}-storage`));
+    // The region has a host already, so its operator makes a new storage by hand.
+    await run('env', [...mount.within, 'mkdir', '-p', join(mount.directory, 'disks')]);
     const environment = {
       STORAGE_DIR: mount.directory,
       AGENT_DATA_DIR: dataDir,
