@@ -1,7 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { LIMITS } from '../../shared/limits.ts';
-import { AppError } from '../../shared/errors.ts';
-import { FairTurns, type Turn } from '../queues/fair-turns.ts';
+import { FairTurns } from '../queues/fair-turns.ts';
 
 /*
  * A call on a disk's file system occupies a thread until it returns, and the disk's owner decides how
@@ -20,7 +19,7 @@ export const poolThreads = Number(process.env['UV_THREADPOOL_SIZE']) || LIBUV_TH
 const threads = new FairTurns({
   count: poolThreads - Math.ceil(poolThreads / 4),
   perAccountMax: Math.min(LIMITS.diskThreadsPerAccountMax, Math.ceil(poolThreads / 2)),
-  refusal: 'the host is busy; try again',
+  refusal: 'too many calls on disks of the account are waiting; try again',
 });
 
 interface DiskWork {
@@ -59,31 +58,13 @@ export function toItsEnd<T>(work: () => Promise<T>): Promise<T> {
 export async function onDiskThread<T>(call: () => Promise<T>): Promise<T> {
   const { accountId, signal } = current.getStore() ?? ofTheAgent;
   signal?.throwIfAborted();
-  const thread = threads.tryAcquire(accountId) ?? (await turnOf(accountId, signal));
+  // Work that must be done to its end waits as long as it takes.
+  const timeoutMs = signal === undefined ? undefined : LIMITS.diskThreadWaitMsMax;
+  const thread =
+    threads.tryAcquire(accountId) ?? (await threads.acquire(accountId, signal, timeoutMs));
   try {
     return await call();
   } finally {
     thread.release();
-  }
-}
-
-const never = new AbortController().signal;
-
-async function turnOf(accountId: string, signal: AbortSignal | undefined): Promise<Turn> {
-  if (signal === undefined) return threads.acquire(accountId, never);
-  const ended = new AbortController();
-  const timer = setTimeout(() => {
-    ended.abort(
-      new AppError('no_capacity', 'too many calls on disks of the account are waiting; try again'),
-    );
-  }, LIMITS.diskThreadWaitMsMax);
-  // A listener of our own: AbortSignal.any costs far more, and its garbage too.
-  const onAbort = (): void => ended.abort(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
-  try {
-    return await threads.acquire(accountId, ended.signal);
-  } finally {
-    clearTimeout(timer);
-    signal.removeEventListener('abort', onAbort);
   }
 }

@@ -74,18 +74,23 @@ export class FairTurns {
 
   /**
    * Waits for a turn.
-   * @param signal ends the wait; its reason is thrown
-   * @throws AppError `no_capacity` when too many wait or the wait would be too long; the reason
-   *   that {@link close} was given
+   * @param signal ends the wait; its reason is thrown. Undefined: nothing ends it
+   * @param timeoutMs how long to wait; undefined: any time
+   * @throws AppError `no_capacity` when too many wait, or the wait is or would be too long; the
+   *   reason that {@link close} was given
    */
-  async acquire(accountId: string, signal: AbortSignal): Promise<Turn> {
-    signal.throwIfAborted();
+  async acquire(
+    accountId: string,
+    signal: AbortSignal | undefined,
+    timeoutMs?: number,
+  ): Promise<Turn> {
+    signal?.throwIfAborted();
     const turn = this.tryAcquire(accountId);
     if (turn !== undefined) return turn;
     const account = this.#find(accountId);
     this.#checkMayWait(account);
     this.#accounts.set(accountId, account);
-    return this.#wait(accountId, account, signal);
+    return this.#wait(accountId, account, { signal, timeoutMs });
   }
 
   /** @returns undefined when the account must wait @throws AppError the reason of {@link close} */
@@ -132,27 +137,38 @@ export class FairTurns {
     }
   }
 
-  async #wait(accountId: string, account: Account, signal: AbortSignal): Promise<Turn> {
+  async #wait(
+    accountId: string,
+    account: Account,
+    { signal, timeoutMs }: { signal: AbortSignal | undefined; timeoutMs: number | undefined },
+  ): Promise<Turn> {
     const { promise, resolve, reject } = Promise.withResolvers<Turn>();
     const waiter: Waiter = {
       admit: () => resolve(this.#take(accountId, account)),
       refuse: reject,
     };
-    const abort = (): void => {
+    const giveUp = (reason: unknown): void => {
       const index = account.waiting.indexOf(waiter);
       if (index === -1) return; // The waiter was admitted or refused just now.
       account.waiting.splice(index, 1);
       this.#waiting -= 1;
       this.#forgetIfIdle(accountId, account);
-      reject(signal.reason);
+      reject(reason);
     };
-    signal.addEventListener('abort', abort, { once: true });
+    const onAbort = (): void => giveUp(signal?.reason);
+    signal?.addEventListener('abort', onAbort, { once: true });
+    const { refusal } = this.#options;
+    const timer =
+      timeoutMs === undefined
+        ? undefined
+        : setTimeout(() => giveUp(new AppError('no_capacity', refusal)), timeoutMs);
     account.waiting.push(waiter);
     this.#waiting += 1;
     try {
       return await promise;
     } finally {
-      signal.removeEventListener('abort', abort);
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', onAbort);
     }
   }
 

@@ -22,6 +22,19 @@ export const speakFor = (request: IncomingMessage, address: string): void => {
   spokenFor.set(request, address);
 };
 
+/** Addresses of the other ends of connections, which send many requests. */
+const peers = new WeakMap<object, string>();
+
+function peerAddress(socket: { readonly remoteAddress?: string | undefined }): string {
+  const known = peers.get(socket);
+  if (known !== undefined) return known;
+  const { remoteAddress } = socket;
+  if (remoteAddress === undefined) return UNKNOWN; // The connection has ended.
+  const address = plainAddress(remoteAddress);
+  peers.set(socket, address);
+  return address;
+}
+
 /**
  * The IP address of the client that sent a request. `X-Forwarded-For` counts as far as trusted
  * proxies wrote it: from its end, each proxy vouches for the address before its own. An entry that is
@@ -38,7 +51,7 @@ export function clientAddress(
   const client = spokenFor.get(request);
   if (client !== undefined) return client;
   const { socket, headers } = request;
-  let address = plainAddress(socket.remoteAddress ?? UNKNOWN);
+  let address = peerAddress(socket);
   if (!isProxy(trusted, address)) return address;
   const { 'x-forwarded-for': said } = headers;
   const hops = (Array.isArray(said) ? said.join(',') : (said ?? '')).split(',');

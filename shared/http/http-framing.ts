@@ -21,14 +21,35 @@ const LENGTH = /^(?:0|[1-9][0-9]{0,14})$/u;
 
 export const mayHaveBody = (method = ''): boolean => METHODS_WITH_BODY.has(method);
 
-/** All values of a header. @param name in lower case */
-const rawValuesOf = (rawHeaders: readonly string[], name: string): string[] =>
-  rawHeaders.filter((_, index) => index % 2 === 1 && rawHeaders[index - 1]?.toLowerCase() === name);
+/** The values of the headers that decide where a request ends or goes. */
+interface FramingValues {
+  readonly lengths: string[];
+  readonly encodings: string[];
+  readonly upgrades: string[];
+  readonly hosts: string[];
+}
+
+const FRAMING_NAMES: ReadonlyMap<string, keyof FramingValues> = new Map([
+  ['content-length', 'lengths'],
+  ['transfer-encoding', 'encodings'],
+  ['upgrade', 'upgrades'],
+  ['host', 'hosts'],
+]);
+
+function framingValues(rawHeaders: readonly string[]): FramingValues {
+  const values: FramingValues = { lengths: [], encodings: [], upgrades: [], hosts: [] };
+  for (let at = 0; at + 1 < rawHeaders.length; at += 2) {
+    const name = FRAMING_NAMES.get((rawHeaders[at] ?? '').toLowerCase());
+    if (name !== undefined) values[name].push(rawHeaders[at + 1] ?? '');
+  }
+  return values;
+}
 
 /** The framing of a request in which `findFramingFault` found no fault. */
 export function framingOf({ rawHeaders }: Pick<RequestHead, 'rawHeaders'>): BodyFraming {
-  if (rawValuesOf(rawHeaders, 'transfer-encoding').length > 0) return 'chunked';
-  const [length] = rawValuesOf(rawHeaders, 'content-length');
+  const { lengths, encodings } = framingValues(rawHeaders);
+  if (encodings.length > 0) return 'chunked';
+  const [length] = lengths;
   return length === undefined ? 'none' : Number(length);
 }
 
@@ -52,8 +73,7 @@ export function findFramingFault(
   { mayUpgrade = false, anyMethodHasBody = false } = {},
 ): string | undefined {
   if (httpVersion !== '1.1' && httpVersion !== '1.0') return 'use HTTP/1.1';
-  const lengths = rawValuesOf(rawHeaders, 'content-length');
-  const encodings = rawValuesOf(rawHeaders, 'transfer-encoding');
+  const { lengths, encodings, upgrades, hosts } = framingValues(rawHeaders);
   const [length] = lengths;
   const [encoding] = encodings;
   if (lengths.length + encodings.length > 1) {
@@ -69,9 +89,9 @@ export function findFramingFault(
   const hasBody = encoding !== undefined || (length !== undefined && length !== '0');
   if (hasBody && !anyMethodHasBody && !mayHaveBody(method))
     return `${method} takes no body; send none`;
-  if (!mayUpgrade && rawValuesOf(rawHeaders, 'upgrade').length > 0) {
+  if (!mayUpgrade && upgrades.length > 0) {
     return 'this port speaks HTTP/1.1 only; send no Upgrade header';
   }
-  if (rawValuesOf(rawHeaders, 'host').length > 1) return 'send one Host header';
+  if (hosts.length > 1) return 'send one Host header';
   return undefined;
 }

@@ -14,7 +14,7 @@ import { LIMITS } from '../../../shared/limits.ts';
 import { isOutOfResources } from '../../system/to-app-error.ts';
 import { renderError, S3Error } from '../protocol/errors.ts';
 import type { S3Reply } from './operation.ts';
-import { sendBody } from './send-body.ts';
+import { endWithBody, sendBody } from './send-body.ts';
 
 const acceptableId = new RegExp(requestIdPattern, 'u');
 
@@ -106,6 +106,11 @@ export class Exchange {
     try {
       this.#begin(status, headers);
       if (xml !== undefined) response.setHeader('content-type', 'application/xml');
+      const content = object?.file.content;
+      if (object !== undefined && content !== undefined) {
+        this.notes['bytesSent'] = await endWithBody(content, object.parts, response);
+        return;
+      }
       if (object !== undefined) {
         await sendBody(object.file, object.parts, response, (bytes) => {
           this.notes['bytesSent'] = Number(this.notes['bytesSent'] ?? 0) + bytes;

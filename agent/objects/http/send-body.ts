@@ -6,8 +6,6 @@ import type { BodyPart } from './file-response.ts';
 /** A file that is open for reading. */
 export interface BodySource {
   readonly fd: number;
-  /** All that is in it, if that was read already. */
-  readonly content?: Buffer | undefined;
 }
 
 /** Settles when the bytes have been written: their buffer may then be reused. */
@@ -34,7 +32,6 @@ async function fill(fd: number, buffer: Buffer, position: number): Promise<void>
   }
 }
 
-/** A body whose file was read already. */
 function join(content: Buffer, body: readonly BodyPart[]): Buffer {
   const parts = body.map((part) =>
     typeof part === 'string' ? Buffer.from(part) : content.subarray(part.start, part.end + 1),
@@ -44,24 +41,37 @@ function join(content: Buffer, body: readonly BodyPart[]): Buffer {
 }
 
 /**
+ * Writes the parts of a body whose file was read already, and ends the stream with them.
+ * @returns the number of bytes, once they were written
+ * @throws Error when the connection ends before
+ */
+export function endWithBody(
+  content: Buffer,
+  body: readonly BodyPart[],
+  to: Writable,
+): Promise<number> {
+  const bytes = join(content, body);
+  return new Promise((resolve, reject) => {
+    const onClose = (): void => reject(new Error('the connection ended'));
+    if (to.destroyed) return onClose(); // It says so only once.
+    to.once('close', onClose);
+    to.end(bytes, () => resolve(bytes.length));
+  });
+}
+
+/**
  * Writes the parts of a body with two alternating buffers: one is filled from the file while the
  * other is sent. Does not end the stream.
  * @param to must be done with the bytes of a write when it calls back, as a socket is
  * @throws Error when the file cannot be read, ends early, or the connection ends
  */
 export async function sendBody(
-  { fd, content }: BodySource,
+  { fd }: BodySource,
   body: readonly BodyPart[],
   to: Writable,
   onSent: (bytes: number) => void,
   bufferBytes: number = LIMITS.downloadBufferBytes,
 ): Promise<void> {
-  if (content !== undefined) {
-    const bytes = join(content, body);
-    if (bytes.length > 0) await write(to, bytes);
-    onSent(bytes.length);
-    return;
-  }
   const longest = Math.max(
     0,
     ...body.map((part) => (typeof part === 'string' ? 0 : part.end - part.start + 1)),

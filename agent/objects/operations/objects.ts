@@ -19,21 +19,23 @@ const DELETES_AT_ONCE = 8;
 /** Characters that a header can hold (RFC 9110, section 5.5). */
 const HEADER_VALUE = /^[\t\u0020-\u007e\u0080-\u00ff]*$/u;
 
-/** Query parameters that replace headers of the answer, as presigned URLs use them. */
-const OVERRIDES = [
-  'content-type',
-  'content-language',
-  'expires',
-  'cache-control',
-  'content-disposition',
-  'content-encoding',
-];
+/** Headers of the answer by the query parameters that replace them, as presigned URLs use them. */
+const OVERRIDES: ReadonlyMap<string, string> = new Map(
+  [
+    'content-type',
+    'content-language',
+    'expires',
+    'cache-control',
+    'content-disposition',
+    'content-encoding',
+  ].map((name) => [`response-${name}`, name]),
+);
 
 function overrides({ target }: ObjectCall): Record<string, string> {
   const headers: Record<string, string> = {};
-  for (const name of OVERRIDES) {
-    const value = target.query.get(`response-${name}`);
-    if (value === undefined) continue;
+  for (const [parameter, value] of target.query) {
+    const name = OVERRIDES.get(parameter);
+    if (name === undefined) continue;
     if (!HEADER_VALUE.test(value)) throw new S3Error('InvalidArgument');
     headers[name] = value;
   }

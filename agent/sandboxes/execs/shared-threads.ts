@@ -14,14 +14,13 @@ const turns = new FairTurns({
   perAccountMax: count,
   refusal: 'the host is busy; try again',
 });
-const never = new AbortController().signal;
 
 /** How calls on the file system that sandboxes lie on are made, one inside of none other. */
 export type OnThread = <T>(call: () => Promise<T>) => Promise<T>;
 
 /** Makes calls, one after the other, on a thread of those for shared storage. */
 export async function onSharedThread<T>(call: () => Promise<T>): Promise<T> {
-  const turn = await turns.acquire('', never);
+  const turn = await turns.acquire('', undefined);
   try {
     return await call();
   } finally {

@@ -98,6 +98,18 @@ test('a request that is aborted leaves the queue and throws the signal’s reaso
   t.is(turns.waiting, 0);
 });
 
+test('a request that has waited for too long leaves the queue and is refused', async (t) => {
+  const turns = newTurns(1);
+  const running = await turns.acquire('a', undefined);
+  const waiting = turns.acquire('b', undefined, 20);
+  const behind = turns.acquire('b', undefined, LIMITS.execWaitMsMax);
+  await t.throwsAsync(waiting, { code: 'no_capacity', message: 'too many' });
+  t.is(turns.waiting, 1);
+  running.release();
+  (await behind).release();
+  t.is(turns.used, 0);
+});
+
 test('an account with too many waiting commands is refused while another account is admitted', async (t) => {
   const turns = newTurns(1);
   const running = await turns.acquire('a', never);

@@ -2,7 +2,7 @@ import test from 'ava';
 import { open, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PassThrough, Writable } from 'node:stream';
-import { sendBody } from '../../../../agent/objects/http/send-body.ts';
+import { endWithBody, sendBody } from '../../../../agent/objects/http/send-body.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
 
 const BUFFER_BYTES = 7;
@@ -30,12 +30,10 @@ test('texts and ranges arrive in order, whatever the size of the buffers', async
   t.is(sent, expected.length);
 });
 
-test('texts and ranges of a content that was read already arrive in order', async (t) => {
+test('an answer ends with texts and ranges of a content that was read already', async (t) => {
   const body = ['<', { start: 0, end: 999 }, '|', { start: 990, end: 999 }];
   const arrived = new PassThrough();
-  let sent = 0;
-  await sendBody({ fd: -1, content }, body, arrived, (bytes) => void (sent += bytes));
-  arrived.end();
+  const sent = await endWithBody(content, body, arrived);
   const expected = Buffer.concat([
     Buffer.from('<'),
     content,
@@ -44,6 +42,15 @@ test('texts and ranges of a content that was read already arrive in order', asyn
   ]);
   t.deepEqual(Buffer.concat(await arrived.toArray()), expected);
   t.is(sent, expected.length);
+});
+
+test('an answer that ends with its connection fails', async (t) => {
+  const whole = [{ start: 0, end: 999 }];
+  const stuck = new Writable({ write: () => undefined });
+  const sending = endWithBody(content, whole, stuck);
+  stuck.destroy();
+  await t.throwsAsync(sending, { message: 'the connection ended' });
+  await t.throwsAsync(endWithBody(content, whole, stuck), { message: 'the connection ended' });
 });
 
 test('a file that ends early is an error, not a short body', async (t) => {
