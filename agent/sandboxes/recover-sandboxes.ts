@@ -36,7 +36,11 @@ export async function recoverSandboxes(deps: RecoveryDeps): Promise<void> {
   const unowned = (await driver.list()).filter((vmId) => !owned.has(vmId));
   await Promise.all(unowned.map((vmId) => removeUnowned(deps, vmId)));
   await mounts.recover(new Set(rows.map(({ id }) => id)));
-  await Promise.all([snapshots.recover(), ...registry.actors.map((actor) => actor.recover())]);
+  const recovered = registry.actors.map(async (actor) => {
+    await actor.recover();
+    await actor.republish();
+  });
+  await Promise.all([snapshots.recover(), ...recovered]);
   await adopter?.continueTaking(owned);
 }
 

@@ -143,7 +143,10 @@ export class SandboxActor {
     await this.#context.sandbox.publishNew();
   }
 
-  /** Continues where a former agent ended. A machine that cannot be recovered is ended. */
+  /**
+   * Continues where a former agent ended. A machine that cannot be recovered is ended. Publish it
+   * then ({@link republish}).
+   */
   async recover(): Promise<void> {
     const { sandbox, deps } = this.#context;
     sandbox.markJournalled();
@@ -156,10 +159,9 @@ export class SandboxActor {
         await giveUp(this.#context, toError(error));
       }
     });
-    await sandbox.publish();
   }
 
-  /** Publishes the sandbox again, after the directory has lost it. */
+  /** Publishes the sandbox as it is: after a recovery, or when the directory has lost it. */
   async republish(): Promise<void> {
     await this.#context.sandbox.publish();
   }

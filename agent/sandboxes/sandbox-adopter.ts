@@ -108,8 +108,9 @@ export class SandboxAdopter {
       log.error({ vmId }, 'sandbox:notAdopted');
       return false;
     }
-    registry.noteBack(actor.id);
     await actor.recover();
+    registry.noteBack(actor.id);
+    await actor.republish();
     await this.#startIfLost(actor);
     return true;
   }
@@ -125,7 +126,8 @@ export class SandboxAdopter {
     try {
       await driver.receive?.({ vmId, uid });
       if (!isAtRest(carried.row.state)) {
-        await renewFiles(carrier.outputOf({ vmId }).directory);
+        const { directory } = carrier.outputOf({ vmId });
+        await failpoint('renew output', () => renewFiles(directory));
         await this.#freeDisks(carried);
       }
       row = takenRow(carried.row, { uid, hasCheckpoint: await driver.hasCheckpoint(vmId) });
@@ -134,6 +136,7 @@ export class SandboxAdopter {
       uids.release(uid);
       throw error;
     }
+    registry.noteMoved(row.id); // Nobody finds it here before it is recovered.
     const actor = registry.add(row);
     log.info({ sandboxId: row.id, vmId, from: carried.hostId, state: row.state }, 'sandbox:moved');
     if (await this.#addExecs(row, execs)) await carrier.keep(row);
@@ -163,7 +166,8 @@ export class SandboxAdopter {
   async #freeDisks({ hostId, row }: CarriedSandbox): Promise<void> {
     const { diskLeases, log } = this.#deps;
     for (const { diskId } of row.config.mounts ?? []) {
-      if (!(await diskLeases.breakHold({ accountId: row.accountId, diskId }, hostId))) continue;
+      const disk = { accountId: row.accountId, diskId };
+      if (!(await failpoint('break hold', () => diskLeases.breakHold(disk, hostId)))) continue;
       log.warn({ sandboxId: row.id, diskId, lostHostId: hostId }, 'disk:holdBroken');
     }
   }

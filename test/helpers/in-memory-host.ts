@@ -19,7 +19,7 @@ export interface Disk {
   version: number;
 }
 
-interface Checkpoint {
+export interface Checkpoint {
   /** The resume token of a checkpoint, which may be used once. */
   readonly token: string;
   readonly memory: GuestMemory;
@@ -85,6 +85,22 @@ export class InMemoryVm {
   }
 }
 
+/** Where disks and checkpoints are, by machine. Whoever changes one sets it again. */
+export interface Storage {
+  readonly disks: Map<string, Disk>;
+  readonly checkpoints: Map<string, Checkpoint>;
+  /** Machines of which anything is there, beside those that have one of both. */
+  list(): string[];
+  /** Makes the place of a copy. */
+  make(id: string): void;
+  remove(id: string): void;
+}
+
+const newStorage = (): Storage => ({
+  ...{ disks: new Map(), checkpoints: new Map() },
+  ...{ list: () => [], make: () => undefined, remove: () => undefined },
+});
+
 /** Does something outside of every agent, when its time has come. */
 export type Later = (name: string, id: string, happen: () => void) => void;
 
@@ -93,8 +109,8 @@ const soon: Later = (_name, _id, happen) => {
 };
 
 export class InMemoryHost {
-  readonly disks = new Map<string, Disk>();
-  readonly checkpoints = new Map<string, Checkpoint>();
+  readonly disks: Map<string, Disk>;
+  readonly checkpoints: Map<string, Checkpoint>;
   /** Those that run, and those that have ended and were not cleared away yet. */
   readonly vms = new Map<string, InMemoryVm>();
   /** Violations of the host's rules. */
@@ -102,11 +118,15 @@ export class InMemoryHost {
   readonly later: Later;
   /** Another one after each restart. */
   boot = 1;
+  readonly #storage: Storage;
   readonly #started = new Set<string>();
   readonly #resumed = new Set<string>();
 
-  constructor(later: Later = soon) {
+  constructor(later: Later = soon, storage = newStorage()) {
     this.later = later;
+    this.#storage = storage;
+    this.disks = storage.disks;
+    this.checkpoints = storage.checkpoints;
   }
 
   fault(message: string): void {
@@ -116,7 +136,7 @@ export class InMemoryHost {
   /** Every sandbox that has anything here. */
   list(): string[] {
     const ids = [this.disks, this.checkpoints, this.vms].flatMap((part) => [...part.keys()]);
-    return [...new Set(ids)].toSorted();
+    return [...new Set([...ids, ...this.#storage.list()])].toSorted();
   }
 
   get running(): InMemoryVm[] {
@@ -140,6 +160,7 @@ export class InMemoryHost {
     if (disk === undefined) return this.fault(`${id}: a machine ran without its disk`);
     disk.version += 1;
     disk.layers.at(-1)?.set(path, text);
+    this.disks.set(id, disk);
   }
 
   /** From here on both write to a layer of their own above what they share. */
@@ -151,7 +172,9 @@ export class InMemoryHost {
     const hasEmptyTop = disk.layers.length > 1 && disk.layers.at(-1)?.size === 0;
     const shared = hasEmptyTop ? disk.layers.slice(0, -1) : disk.layers;
     disk.layers = [...shared, new Map()];
+    this.disks.set(from, disk);
     const { image, version } = disk;
+    this.#storage.make(to);
     this.disks.set(to, { uid, image, layers: [...shared, new Map()], version });
   }
 
@@ -178,6 +201,7 @@ export class InMemoryHost {
     const checkpoint = this.checkpoints.get(id);
     if (checkpoint === undefined) throw new Error(`${id} has no checkpoint to finish`);
     checkpoint.isWhole = true;
+    this.checkpoints.set(id, checkpoint);
   }
 
   wholeCheckpoint(id: string): Checkpoint | undefined {
@@ -217,6 +241,7 @@ export class InMemoryHost {
     this.clear(id);
     this.checkpoints.delete(id);
     this.disks.delete(id);
+    this.#storage.remove(id);
   }
 
   /** Power fails: nothing runs any more, and nobody saw an end. */
