@@ -158,7 +158,7 @@ function createSandboxGauges(registry: Registry, sandboxes: () => Host['sandboxe
 function createMovingGauge(registry: Registry, sandboxes: () => Host['sandboxes']): void {
   const failing: Gauge<'step'> = new Gauge({
     name: 'berth_sandbox_takeovers_failing',
-    help: 'Sandboxes of other hosts that this one has taken and could not go on with, or not start, and tries again',
+    help: 'Sandboxes of other hosts that this one has taken and could not go on with, or not start, and those of a drained host that no other one takes; all are tried again',
     labelNames: ['step'] as const,
     registers: [registry],
     collect() {

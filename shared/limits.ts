@@ -380,6 +380,10 @@ export const LIMITS = {
   hostReportMs: 1_000,
   // How often a host looks whether sandboxes are to be given up or taken over.
   sandboxMoveLookMs: 1_000,
+  // For how long a sandbox is offered to other hosts, and how long after that again.
+  sandboxOfferMs: 10_000,
+  sandboxOfferAgainMs: 60_000,
+  sandboxOfferAgainMsMax: 600_000,
   // For this long the answer to an order waits until the host follows it.
   hostOrderWaitMsMax: 5_000,
   hostTtlMs: 15_000,

@@ -29,6 +29,7 @@ import { type RecoveryDeps, recoverSandboxes } from './recover-sandboxes.ts';
 import { SandboxAdopter, type SandboxAdopterDeps } from './sandbox-adopter.ts';
 import { SandboxDepartures, type SandboxDeparturesDeps } from './sandbox-departures.ts';
 import { SandboxCreator } from './sandbox-creator.ts';
+import { SandboxOffers } from './sandbox-offers.ts';
 import { SandboxMover, type SandboxMoverDeps } from './sandbox-mover.ts';
 import type { SharedStorage } from './moving/shared-storage.ts';
 import { SandboxPolicies } from './sandbox-policies.ts';
@@ -72,8 +73,8 @@ export interface HostSandboxes {
   readonly storage: StorageWatch;
   /** The storage that its sandboxes share with those of other hosts. */
   readonly storageId: string | undefined;
-  /** Failed attempts to take sandboxes over that are repeated; undefined where they do not move. */
-  readonly failing: SandboxAdopter['failing'] | undefined;
+  /** Sandboxes that could not be taken over, or given up, and are tried again; undefined where they do not move. */
+  readonly failing: (SandboxAdopter['failing'] & { readonly give: number }) | undefined;
   /** Follows the operator's order from now on: unless it is `up`, no new sandbox is taken. */
   follow(order: HostOrder): void;
   /** Ends every machine: running sandboxes are paused. For the shutdown of the host. */
@@ -201,7 +202,7 @@ interface Moving {
 }
 type MovingDeps = Omit<
   SandboxAdopterDeps & SandboxDeparturesDeps & SandboxMoverDeps,
-  'carrier' | 'watch' | 'adopter' | 'departures'
+  'carrier' | 'watch' | 'adopter' | 'departures' | 'offers'
 >;
 
 /** @returns what moves the sandboxes from now on, where they may move */
@@ -210,10 +211,11 @@ async function recover(
   deps: Omit<RecoveryDeps, 'adopter' | 'departures'> & MovingDeps,
 ): Promise<Moving | undefined> {
   const adopter = moving && new SandboxAdopter({ ...deps, ...moving });
-  const departures = moving && new SandboxDepartures({ ...deps, ...moving });
+  const offers = moving && adopter && new SandboxOffers({ ...deps, ...moving, adopter });
+  const departures = moving && offers && new SandboxDepartures({ ...deps, ...moving, offers });
   await recoverSandboxes({ ...deps, ...moving, adopter, departures });
-  if (moving === undefined || adopter === undefined || departures === undefined) return undefined;
-  return { adopter, mover: new SandboxMover({ ...deps, ...moving, adopter, departures }) };
+  if (!(moving && adopter && offers && departures)) return undefined;
+  return { adopter, mover: new SandboxMover({ ...deps, ...moving, adopter, departures, offers }) };
 }
 
 /** Recovers the sandboxes in the journal and removes the remains of all others. */
@@ -267,7 +269,7 @@ export async function openSandboxes(
     storage,
     storageId: parts.shared?.id,
     get failing() {
-      return taking?.adopter.failing;
+      return taking && { ...taking.adopter.failing, give: taking.mover.notTaken };
     },
     follow(order) {
       capacity.follow(order);

@@ -8,6 +8,7 @@ import { failpoint } from '../system/failpoint.ts';
 import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
 import { takenElsewhere } from './moving/taken-elsewhere.ts';
 import type { SandboxActor } from './sandbox-actor.ts';
+import type { SandboxOffers } from './sandbox-offers.ts';
 import type { SandboxRegistry } from './sandbox-registry.ts';
 
 export interface SandboxDeparturesDeps {
@@ -16,6 +17,7 @@ export interface SandboxDeparturesDeps {
   readonly registry: SandboxRegistry;
   readonly journal: SandboxJournal;
   readonly slots: SlotPool;
+  readonly offers: Pick<SandboxOffers, 'isDue'>;
   readonly sandboxes: Pick<Sandboxes, 'get'>;
   readonly log: Logger;
 }
@@ -43,10 +45,15 @@ export class SandboxDepartures {
     }
   }
 
-  /** Gives every sandbox at rest up for other hosts. */
+  /** How many sandboxes of this host have their machines' directories here. */
+  get count(): number {
+    return this.#placed.length;
+  }
+
+  /** Gives every sandbox at rest up for other hosts, but for those that none took lately. */
   async releaseResting(): Promise<void> {
-    const { registry, log } = this.#deps;
-    for (const actor of this.#placed) {
+    const { registry, offers, log } = this.#deps;
+    for (const actor of this.#placed.filter(({ row }) => offers.isDue(row.vmId))) {
       try {
         if (await actor.release()) registry.forgetMoved(actor);
       } catch (error) {

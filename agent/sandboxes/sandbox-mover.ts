@@ -9,6 +9,7 @@ import type { HostCapacity } from './host-capacity.ts';
 import type { MachineDriver } from './machine-driver.ts';
 import type { SandboxAdopter } from './sandbox-adopter.ts';
 import type { SandboxDepartures } from './sandbox-departures.ts';
+import type { SandboxOffers } from './sandbox-offers.ts';
 import type { SandboxRegistry } from './sandbox-registry.ts';
 import type { CarriedRow } from './moving/carried-sandbox.ts';
 import type { HostWatch, LostHost } from './moving/host-watch.ts';
@@ -24,6 +25,7 @@ export interface SandboxMoverDeps {
   readonly registry: SandboxRegistry;
   readonly adopter: SandboxAdopter;
   readonly departures: SandboxDepartures;
+  readonly offers: SandboxOffers;
   readonly capacity: HostCapacity;
   readonly driver: MachineDriver;
   readonly log: Logger;
@@ -41,6 +43,8 @@ export class SandboxMover {
   readonly #deps: SandboxMoverDeps;
   readonly #stops: (() => void)[] = [];
   #order: HostOrder = 'up';
+  /** Whether a drained host has found others that may take its sandboxes. */
+  #hasOthers = true;
   /** When the directory was last heard of, by `performance.now()`. */
   #heardAt = performance.now();
   /** How often this host was silent for so long that others may have taken its sandboxes. */
@@ -62,6 +66,8 @@ export class SandboxMover {
     if (now - this.#heardAt > LIMITS.hostTtlMs) this.#silences += 1;
     this.#heardAt = now;
     this.#order = order;
+    if (order !== 'drained') this.#hasOthers = true;
+    if (order !== 'drained') this.#deps.offers.forgetFailures();
     if (this.#stops.length > 0) return;
     const everyMs = LIMITS.sandboxMoveLookMs;
     this.#stops.push(
@@ -77,19 +83,23 @@ export class SandboxMover {
     await this.#deps.watch.close();
   }
 
+  /** How many sandboxes of a drained host stay there, since no other host takes them. */
+  get notTaken(): number {
+    return this.#hasOthers ? this.#deps.offers.inVain : this.#deps.departures.count;
+  }
+
   async #look(): Promise<void> {
-    const { watch, adopter, departures } = this.#deps;
+    const { watch, adopter, departures, offers } = this.#deps;
     if (this.#isClosed) return;
     const silences = this.#silences;
     await watch.beat();
     await departures.leaveTaken();
     this.#silencesKnown = silences;
+    await offers.takeBack();
     const lost = await watch.lost();
     try {
-      if (this.#order === 'drained' && (await this.#hasSuccessor())) {
-        await adopter.giveAllBack();
-        await departures.releaseResting();
-      }
+      if (this.#order === 'drained') await this.#giveAll();
+      else await adopter.repeatFailed();
       if (this.#order === 'up') await this.#takeAll(lost);
     } finally {
       for (const host of lost) host[Symbol.dispose]();
@@ -104,16 +114,25 @@ export class SandboxMover {
     if (this.#silences > this.#silencesKnown) await this.#deps.departures.leavePublished();
   }
 
+  async #giveAll(): Promise<void> {
+    const { adopter, departures, log } = this.#deps;
+    const had = this.#hasOthers;
+    this.#hasOthers = await this.#findsOthers();
+    if (this.#hasOthers) {
+      await adopter.giveAllBack();
+      await departures.releaseResting();
+    } else if (had) log.warn({ sandboxes: departures.count }, 'sandbox:noOtherHost');
+  }
+
   async #takeAll(lost: readonly LostHost[]): Promise<void> {
-    const { adopter, capacity } = this.#deps;
-    await adopter.repeatFailed();
+    const { capacity } = this.#deps;
     if (capacity.load.isLow) return;
     let left = await this.#takeFrom('released', TAKEN_AT_ONCE_MAX);
     for (const { hostId } of lost) left = await this.#takeFrom({ hostId }, left);
   }
 
-  /** Whether another host takes what this one gives up. */
-  async #hasSuccessor(): Promise<boolean> {
+  /** Whether another host is up that may take what this one gives up. */
+  async #findsOthers(): Promise<boolean> {
     const { hostId, carrier, hosts } = this.#deps;
     return (await hosts.list()).some(
       (entry) =>

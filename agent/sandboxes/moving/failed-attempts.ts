@@ -31,6 +31,11 @@ export class FailedAttempts {
     return [...this.#failed].flatMap(([id, { dueAt }]) => (dueAt <= now ? [id] : []));
   }
 
+  /** Whether it has failed and is not to be repeated yet. */
+  isPausing(id: string): boolean {
+    return (this.#failed.get(id)?.dueAt ?? 0) > performance.now();
+  }
+
   /** Counts a failure. @returns false when it was the last attempt: it is forgotten then */
   add(id: string): boolean {
     const count = (this.#failed.get(id)?.count ?? 0) + 1;
