@@ -114,11 +114,12 @@ export class GrepActor {
 
   #commandLine(): string {
     const { recursive, concurrency, maxResults, deadlineAt } = this.#spec;
-    const { rg = '', gnu, ignoresCase } = this.#pattern;
+    const { rg = '', gnu, ignoresCase, required, needsTrial } = this.#pattern;
     const workers = Math.min(concurrency, this.#deps.searchWorkers);
     const leftMs = Math.max(0, deadlineAt - Date.now());
-    const numbers = [recursive ? 1 : 0, workers, maxResults, leftMs, ignoresCase ? 1 : 0];
-    const patterns = [quote(rg), quote(gnu)];
+    const flags = [ignoresCase, needsTrial].map(Number);
+    const numbers = [Number(recursive), workers, maxResults, leftMs, ...flags];
+    const patterns = [rg, gnu, required].map(quote);
     return ['exec', `${TOOLS}/search`, TOOLS, ...numbers, ...patterns].join(' ');
   }
 

@@ -2,6 +2,7 @@ import { AppError } from '../../shared/errors.ts';
 import { KiB } from '../../shared/units.ts';
 import { translateBracket } from './pattern-brackets.ts';
 import { type PatternToken, type Repetition, tokenize } from './pattern-tokens.ts';
+import { requiredText } from './required-text.ts';
 
 /** A pattern of GNU `grep -E` as the search program takes it. */
 export interface SearchPattern {
@@ -10,12 +11,18 @@ export interface SearchPattern {
   /** The same for GNU grep's engine. */
   readonly gnu: string;
   readonly ignoresCase: boolean;
+  /** A text that every match contains; empty: none is known. */
+  readonly required: string;
+  /** An engine may refuse it. */
+  readonly needsTrial: boolean;
 }
 
 // Beyond these GNU grep's engine is used. ripgrep's refuses very large patterns itself.
 const REPETITION_MAX = 1000;
 const REPEATS_IN_A_ROW_MAX = 4;
 const NESTING_MAX = 50;
+// Plain text up to this length is accepted by each engine.
+const PLAIN_LENGTH_MAX = 1000;
 // Linux gives a program no longer argument (MAX_ARG_STRLEN, 128 KiB).
 const ARGUMENT_BYTES_MAX = 128 * KiB - 1;
 
@@ -157,5 +164,13 @@ export function readPattern(source: string): SearchPattern {
   const rg = `${ignoresCase ? '(?i)' : ''}${translated.map((line) => `(?:${line})`).join('|')}`;
   const gnu = lines.map((tokens) => tokens.map(renderForGnu).join('')).join('\n');
   if (!isArgument(gnu)) throw new AppError('bad_request', 'pattern is too long; shorten it');
-  return { rg: isExpressible && isArgument(rg) ? rg : undefined, gnu, ignoresCase };
+  const [only = [], second] = lines;
+  const isPlain = lines.flat().every(({ kind }) => kind === 'character');
+  return {
+    rg: isExpressible && isArgument(rg) ? rg : undefined,
+    gnu,
+    ignoresCase,
+    required: ignoresCase || second !== undefined ? '' : requiredText(only),
+    needsTrial: !isPlain || source.length > PLAIN_LENGTH_MAX,
+  };
 }

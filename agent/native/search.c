@@ -4,14 +4,17 @@
  * same.
  *
  * Usage: search <tools> <recursive 0|1> <workers> <results max> <time left in ms>
- *               <ignore case 0|1> <pattern for rg> <pattern for grep>
+ *               <ignore case 0|1> <trial 0|1> <pattern for rg> <pattern for grep> <text>
  *   tools: a directory with rg, grep, the dynamic loader ld.so, their libraries in lib/, and the
  *          locale C.UTF-8 in locale/
+ *   trial: whether an engine may refuse the pattern, so that it is tried first
  *   patterns: both mean the same; with an empty one for rg, or one that rg refuses, grep searches
+ *   text: each match contains it; files without it are left out. Empty: there is none
  *
  * The tree is listed breadth-first while workers search what was found; regular files only, and no
  * link is followed. Each worker is one process with a batch of files: few at first, so that results
  * come soon, then as many as keep it busy a while, and fewer at the end, so that all end together.
+ * Threads that sift files by the text count as workers.
  *
  * stdout: frames of u8 kind, u32 length, payload; all numbers little-endian.
  *   1 match       u64 line, u32 length of the path, u8 whether the text was cut, path, text
@@ -35,32 +38,20 @@
 
 #include "search-frames.h"
 #include "search-listing.h"
+#include "search-supply.h"
 #include "search-worker.h"
 
-enum {
-  WORKERS_MAX = 100,
-  BATCH_FILES_FIRST = 64,
-  BATCH_FILES_MAX = 8192,
-  BATCH_US = 150000,     /* how long a worker should be busy with its batch, */
-  BATCH_US_LAST = 20000, /* and at least: to start one takes some milliseconds */
-  BATCH_BYTES_MAX =
-      1 << 20, /* With the usual stack, Linux accepts 2 MiB of arguments (execve(2)). */
-  FILES_AHEAD = 65536,
-  STATISTICS_EVERY_US = 100000,
-};
+enum { WORKERS_MAX = SIFTERS_MAX, STATISTICS_EVERY_US = 100000 };
 
 static struct {
   struct tools tools;
-  struct listing listing;
+  struct supply supply;
   struct worker workers[WORKERS_MAX];
   int worker_count, running;
-  struct batch *retries; /* Parts of batches whose worker died. */
-  size_t retry_count;
-  double busy_us, busy_files; /* From recent batches: what a file costs. */
-  bool probed;                /* The engine accepts the pattern. */
+  bool probed; /* The engine accepts the pattern. */
   struct results results;
   int errors; /* The read end of the pipe that is stderr of every process. */
-  uint64_t deadline_at, files_searched, matching_from, matching_to, statistics_at;
+  uint64_t files_searched, matching_from, matching_to, statistics_at;
 } search;
 
 static void write_statistics(void) {
@@ -70,7 +61,8 @@ static void write_statistics(void) {
   getrusage(RUSAGE_CHILDREN, &children);
   const struct timeval *parts[] = {&own.ru_utime, &own.ru_stime, &children.ru_utime,
                                    &children.ru_stime};
-  uint64_t figures[4] = {search.files_searched, search.listing.spent_us,
+  uint64_t figures[4] = {search.files_searched + search.supply.left_out,
+                         search.supply.listing.spent_us,
                          search.matching_from == 0 ? 0 : to - search.matching_from, 0};
   for (size_t i = 0; i < 4; i++)
     figures[3] += (uint64_t)parts[i]->tv_sec * 1000000 + (uint64_t)parts[i]->tv_usec;
@@ -102,17 +94,6 @@ static _Noreturn void finish(enum reason reason) {
   _exit(0);
 }
 
-static struct batch copy_batch(char **paths, size_t count) {
-  struct batch batch = {allocate(NULL, count * sizeof *paths), count};
-  memcpy(batch.paths, paths, count * sizeof *paths);
-  return batch;
-}
-
-static void retry(char **paths, size_t count) {
-  search.retries = allocate(search.retries, (search.retry_count + 1) * sizeof *search.retries);
-  search.retries[search.retry_count++] = copy_batch(paths, count);
-}
-
 /*
  * When a worker dies, for example because it ran out of memory, only the file that killed it is
  * lost: the unsearched rest is halved until that file is alone in its batch.
@@ -123,22 +104,9 @@ static void divide(struct batch rest, int signal_number) {
     note_problem("%s: cannot be searched: the process was ended (%s)", rest.paths[0] + 2, name);
     free(rest.paths[0]);
   } else if (rest.count > 1) {
-    retry(rest.paths, rest.count / 2);
-    retry(rest.paths + rest.count / 2, rest.count - rest.count / 2);
+    supply_retry(&search.supply, rest.paths, rest.count / 2);
+    supply_retry(&search.supply, rest.paths + rest.count / 2, rest.count - rest.count / 2);
   }
-}
-
-/* How many files take about that long, as estimated from recent batches. */
-static size_t files_in(double us, size_t unknown) {
-  if (search.busy_files < 1) return unknown;
-  double files = us * search.busy_files / (search.busy_us + 1);
-  return files < 1 ? 1 : files > BATCH_FILES_MAX ? BATCH_FILES_MAX : (size_t)files;
-}
-
-/* Old batches fade out of the mean, since the parts of a tree differ. */
-static void learn(size_t files, uint64_t us) {
-  search.busy_files = search.busy_files / 2 + (double)files;
-  search.busy_us = search.busy_us / 2 + (double)us;
 }
 
 /* Ends the try of the pattern. What rg refuses, for example for its size, is tried with grep. */
@@ -151,6 +119,7 @@ static void end_probe(struct worker *worker, int status) {
   } else if (search.tools.rg_pattern != NULL) {
     forget_problem();
     search.tools.rg_pattern = NULL;
+    search.supply.text_only = true;
   } else {
     if (WIFSIGNALED(status))
       note_problem("it needs more memory than a search may use (%s)", strsignal(WTERMSIG(status)));
@@ -174,7 +143,7 @@ static void end_worker(struct worker *worker) {
     divide(rest, WTERMSIG(status));
   } else {
     worker_keep(worker, &search.results);
-    learn(searched, now_us() - worker->begun_at);
+    pace_learn(&search.supply.pace, searched, now_us() - worker->begun_at);
     if (worker->length > 0)
       note_problem("%s ended in the middle of a line", engine_name(&search.tools));
     if (WEXITSTATUS(status) > 1) read_errors();
@@ -187,52 +156,6 @@ static void end_worker(struct worker *worker) {
   worker_clear(worker);
 }
 
-static size_t batch_size(void) {
-  size_t waiting = search.listing.files.count, size = files_in(BATCH_US, BATCH_FILES_FIRST);
-  if (!listing_done(&search.listing)) return waiting < size ? 0 : size;
-  size_t share = waiting / (2 * (size_t)search.worker_count), least = files_in(BATCH_US_LAST, 1);
-  if (share < least) share = least;
-  if (share < size) size = share;
-  return size < waiting ? size : waiting;
-}
-
-/* grep would hold a binary file's longest line in memory: it gets text only. */
-static bool is_left_out(const char *path) {
-  static char bytes[256 * 1024];
-  ssize_t length;
-  bool is_binary = false;
-  if (search.tools.rg_pattern != NULL) return false;
-  int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return false; /* grep names the reason. */
-  while (!is_binary && now_us() < search.deadline_at &&
-         (length = read(fd, bytes, sizeof bytes)) > 0)
-    is_binary = memchr(bytes, '\0', (size_t)length) != NULL;
-  close(fd);
-  return is_binary;
-}
-
-/* The next files to search; empty while there are too few. */
-static struct batch next_batch(void) {
-  struct batch batch = {NULL, 0};
-  if (search.retry_count > 0) return search.retries[--search.retry_count];
-  size_t count = batch_size(), bytes = 0;
-  if (count == 0) return batch;
-  batch.paths = allocate(NULL, count * sizeof *batch.paths);
-  while (batch.count < count && bytes < BATCH_BYTES_MAX && search.listing.files.count > 0 &&
-         now_us() < search.deadline_at) {
-    char *path = queue_shift(&search.listing.files);
-    if (is_left_out(path)) {
-      search.files_searched++;
-      free(path);
-      continue;
-    }
-    bytes += strlen(path) + 1 + sizeof path;
-    batch.paths[batch.count++] = path;
-  }
-  if (batch.count == 0) free(batch.paths);
-  return batch;
-}
-
 static void start_worker(struct worker *worker, struct batch batch) {
   if (!worker_start(worker, &search.tools, batch)) {
     note_problem("%s cannot be started: %s", engine_name(&search.tools), strerror(errno));
@@ -242,53 +165,81 @@ static void start_worker(struct worker *worker, struct batch batch) {
   search.running++;
 }
 
+static struct worker *free_worker(void) {
+  struct worker *worker = search.workers;
+  while (worker->pid != 0) worker++;
+  return worker;
+}
+
+static bool start_sifter(void) {
+  bool is_started;
+  if (!supply_sift(&search.supply, &is_started)) return false;
+  if (is_started && search.matching_from == 0) search.matching_from = now_us();
+  search.running += is_started;
+  return true;
+}
+
+static void end_sifter(struct sifter *sifter) {
+  supply_end_sifter(&search.supply, sifter);
+  search.running--;
+  search.matching_to = now_us();
+}
+
 /* First tries the pattern on an empty file: a wrong one fails once, not for each batch. */
 static void start_workers(void) {
   static char nothing[] = "/dev/null";
   static char *const paths[] = {nothing};
-  if (!search.probed) {
-    if (search.running == 0) start_worker(&search.workers[0], copy_batch((char **)paths, 1));
-    return;
-  }
-  for (int i = 0; i < search.worker_count; i++) {
-    if (search.workers[i].pid != 0) continue;
-    struct batch batch = next_batch();
-    if (batch.count == 0) return;
-    start_worker(&search.workers[i], batch);
+  if (!search.probed && search.workers[0].pid == 0)
+    start_worker(&search.workers[0], copy_batch((char **)paths, 1));
+  while (search.running < search.worker_count) {
+    struct batch batch = {NULL, 0};
+    if (search.probed) batch = supply_next(&search.supply);
+    if (batch.count > 0)
+      start_worker(free_worker(), batch);
+    else if (!start_sifter())
+      return;
   }
 }
 
 static void take_output(bool is_listing) {
-  struct pollfd events[WORKERS_MAX + 1];
-  struct worker *of[WORKERS_MAX];
-  nfds_t count = 0;
+  struct pollfd events[2 * WORKERS_MAX + 1];
+  struct worker *workers[WORKERS_MAX];
+  struct sifter *sifters[SIFTERS_MAX];
+  nfds_t reading = 0, count = 0;
   for (int i = 0; i < search.worker_count; i++) {
     if (search.workers[i].pid == 0) continue;
-    of[count] = &search.workers[i];
-    events[count++] = (struct pollfd){.fd = search.workers[i].output, .events = POLLIN};
+    workers[reading] = &search.workers[i];
+    events[reading++] = (struct pollfd){.fd = search.workers[i].output, .events = POLLIN};
   }
+  for (int i = 0; i < search.worker_count; i++) {
+    if (!search.supply.sieve.sifters[i].is_busy) continue;
+    sifters[count] = &search.supply.sieve.sifters[i];
+    events[reading + count++] = (struct pollfd){.fd = search.supply.sieve.sifters[i].output};
+  }
+  count += reading;
   events[count] = (struct pollfd){.fd = search.errors, .events = POLLIN};
   uint64_t now = now_us();
-  uint64_t until =
-      search.statistics_at < search.deadline_at ? search.statistics_at : search.deadline_at;
+  uint64_t until = search.statistics_at < search.supply.deadline_at ? search.statistics_at
+                                                                    : search.supply.deadline_at;
   int wait_ms = is_listing || until <= now ? 0 : (int)((until - now) / 1000 + 1);
   if (poll(events, count + 1, wait_ms) <= 0) return;
   if (events[count].revents != 0) read_errors();
-  for (nfds_t i = 0; i < count; i++)
-    if (events[i].revents != 0 && !worker_read(of[i], &search.results)) end_worker(of[i]);
+  for (nfds_t i = 0; i < reading; i++)
+    if (events[i].revents != 0 && !worker_read(workers[i], &search.results)) end_worker(workers[i]);
+  for (nfds_t i = reading; i < count; i++)
+    if (events[i].revents != 0) end_sifter(sifters[i - reading]);
 }
 
 static _Noreturn void run(void) {
   for (;;) {
     start_workers();
-    bool is_listing = !listing_done(&search.listing) && search.listing.files.count < FILES_AHEAD;
-    if (search.running == 0 && search.probed && !is_listing && search.listing.files.count == 0)
-      finish(COMPLETED);
-    if (is_listing) listing_step(&search.listing);
+    bool is_listing = supply_is_listing(&search.supply);
+    if (search.running == 0 && search.probed && supply_is_empty(&search.supply)) finish(COMPLETED);
+    if (is_listing) listing_step(&search.supply.listing);
     take_output(is_listing);
     if (search.results.count >= search.results.max) finish(MAX_RESULTS);
     uint64_t now = now_us();
-    if (now >= search.deadline_at) finish(DEADLINE);
+    if (now >= search.supply.deadline_at) finish(DEADLINE);
     if (now >= search.statistics_at) write_statistics();
   }
 }
@@ -300,14 +251,14 @@ static bool number(const char *text, unsigned long max, unsigned long *value) {
 }
 
 int main(int argc, char **argv) {
-  unsigned long recursive, workers, results, time_ms, ignores_case;
+  unsigned long recursive, workers, results, time_ms, ignores_case, trial;
   int errors[2];
-  if (argc != 9 || !number(argv[2], 1, &recursive) || !number(argv[3], WORKERS_MAX, &workers) ||
+  if (argc != 11 || !number(argv[2], 1, &recursive) || !number(argv[3], WORKERS_MAX, &workers) ||
       !number(argv[4], 1000000, &results) || !number(argv[5], 3600000, &time_ms) ||
-      !number(argv[6], 1, &ignores_case) || workers == 0) {
+      !number(argv[6], 1, &ignores_case) || !number(argv[7], 1, &trial) || workers == 0) {
     fprintf(stderr,
-            "usage: search <tools> <recursive> <workers> <results> <ms> <ignore case> "
-            "<pattern for rg> <pattern for grep>\n");
+            "usage: search <tools> <recursive> <workers> <results> <ms> <ignore case> <trial> "
+            "<pattern for rg> <pattern for grep> <text>\n");
     return 2;
   }
   if (pipe2(errors, O_CLOEXEC | O_NONBLOCK) != 0) return 1;
@@ -316,15 +267,19 @@ int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);
   search.errors = errors[0];
   search.tools = (struct tools){.directory = argv[1],
-                                .rg_pattern = *argv[7] == '\0' ? NULL : argv[7],
-                                .grep_pattern = argv[8],
+                                .rg_pattern = *argv[8] == '\0' ? NULL : argv[8],
+                                .grep_pattern = argv[9],
                                 .ignores_case = ignores_case == 1,
                                 .errors = errors[1]};
+  search.probed = trial == 0;
+  required_set(&search.supply.sieve.required, argv[10]);
+  search.supply.text_only = search.tools.rg_pattern == NULL;
+  search.supply.worker_count = workers;
   search.worker_count = (int)workers;
   search.results.max = results;
   search.statistics_at = now_us() + STATISTICS_EVERY_US;
-  search.deadline_at = now_us() + time_ms * 1000;
-  if (!listing_start(&search.listing, recursive == 1)) {
+  search.supply.deadline_at = now_us() + time_ms * 1000;
+  if (!listing_start(&search.supply.listing, recursive == 1)) {
     note_problem("the directory cannot be opened: %s", strerror(errno));
     finish(LIST_FAILED);
   }

@@ -192,7 +192,7 @@ const execSettings = {
     default: 512,
     minimum: 8,
     maximum: 100_000,
-    description: 'per command',
+    description: 'per command; a search has at most half as many workers',
   }),
   EXEC_CPUS: Type.Optional(
     integer({

@@ -3,7 +3,7 @@
  * BERTH_TEST_FULL=1, one that reports every wrong memory access and undefined behaviour, and one of
  * arm64, which runs under qemu-user. The programs that they start are the host's.
  */
-import { readdir, writeFile } from 'node:fs/promises';
+import { chmod, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { toolsRoot } from '../../agent/native/native.ts';
@@ -29,6 +29,7 @@ export async function buildsOf(program: 'init' | 'search'): Promise<ProgramBuild
   const plain = { name: program, path: join(toolsRoot, '.berth', program) };
   if (!isFull) return [plain];
   const { path: directory, ...temporary } = await temporaryDirectory();
+  await chmod(directory, 0o755); // Some tests run the program as another user.
   const names = (await readdir(native)).filter((name) => /^\w+(?:-\w+)*\.c$/u.test(name));
   const sources = names.filter((name) => name.startsWith(program)).map((name) => native + name);
   const sanitized = join(directory, 'sanitized');

@@ -105,9 +105,20 @@ export async function rgMatches(
   return foundLines(await runProgram('rg', args, root));
 }
 
+/** rg's note after the matches of a file in which it comes upon a NUL only later. */
+const BINARY = /^\.\/([^\0]*?): WARNING: stopped searching binary file after match[^\n]*\n/u;
+
+/** Matches as they are printed, but none of a binary file. */
 function foundLines(output: Buffer): FoundLine[] {
-  const found: FoundLine[] = [];
+  const hasBinary = output.includes(': WARNING: stopped searching');
+  let found: FoundLine[] = [];
   for (let at = 0; at < output.length;) {
+    const binary = hasBinary ? BINARY.exec(output.toString('utf8', at, at + 8192)) : null;
+    if (binary !== null) {
+      found = found.filter(({ file }) => file !== binary[1]);
+      at += Buffer.byteLength(binary[0]);
+      continue;
+    }
     const nul = output.indexOf(0, at);
     const colon = output.indexOf(':', nul);
     const end = output.indexOf('\n', colon);
@@ -125,9 +136,14 @@ function foundLines(output: Buffer): FoundLine[] {
  * Matches of GNU grep in the text files of the tree: those without a NUL, whatever other bytes they
  * have.
  */
-export async function grepMatches(root: string, pattern: string): Promise<FoundLine[]> {
+export async function grepMatches(
+  root: string,
+  pattern: string,
+  ignoresCase = false,
+): Promise<FoundLine[]> {
   const find = `find . -type f -print0 | xargs -0rn1 sh -c 'tr -d "\\0" <"$0" | cmp -s - "$0" && printf "%s\\0" "$0"'`;
-  const options = ['-EanHZ', '--color=never', '-e', pattern, '--'];
+  const shape = ['-EanHZ', ignoresCase ? '-i' : '--no-ignore-case', '--color=never'];
+  const options = [...shape, '-e', pattern, '--'];
   const grep = `LC_ALL=C.UTF-8 xargs -0r grep "$@"`;
   return foundLines(
     await runProgram('bash', ['-c', `${find} | ${grep}`, 'bash', ...options], root),

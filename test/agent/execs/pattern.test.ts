@@ -80,6 +80,12 @@ test('a pattern means to both engines what it means to grep -E', async (t) => {
     const read = readPattern(text);
     const [expected, gnu] = await Promise.all([grep(text, file), grep(read.gnu, file)]);
     t.true(isSame(gnu, expected), `grep ${JSON.stringify([text, read.gnu])}: ${gnu.stderr}`);
+    const lacking = expected.stdout.split('\n').slice(0, -1);
+    t.true(
+      lacking.every((found) => found.includes(read.required)),
+      JSON.stringify([text, read.required]),
+    );
+    t.true(read.needsTrial || expected.code < 2, text);
     if (read.rg === undefined) return;
     translated += 1;
     const found = await rg(read.rg, file);
@@ -107,6 +113,27 @@ test("every character belongs to the classes that it has in GNU grep's locale", 
     t.true(expected.stdout !== '' && found.stdout === expected.stdout, set);
   }
 });
+
+for (const [text, required] of [
+  ['needle', 'needle'],
+  ['(a|b)needle[0-9]+', 'needle'],
+  ['need+le', 'need'],
+  ['need*ler', 'nee'],
+  ['xneed+*ler', 'xnee'],
+  ['^ab.cdef$', 'cdef'],
+  [String.raw`a\.b\*c`, 'a.b*c'],
+  ['ab', ''],
+  ['éa', 'éa'],
+  ['needle|hay', ''],
+  ['needle\nhay', ''],
+  ['(?i)needle', ''],
+  ['(needle)', ''],
+  [String.raw`needle(a)\1`, ''],
+] as const) {
+  test(`each match of ${JSON.stringify(text)} has ${JSON.stringify(required)}`, (t) => {
+    t.is(readPattern(text).required, required);
+  });
+}
 
 for (const [text, rgText] of [
   ['a{', String.raw`(?:a\{)`],

@@ -1,15 +1,12 @@
 /*
  * The search program, run directly on trees of the test's own.
  */
-import { execFile, spawn } from 'node:child_process';
-import { once } from 'node:events';
+import { execFile } from 'node:child_process';
 import { chmod, mkdir, rename, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
 import * as fc from '../../helpers/fast-check.ts';
-import { SearchOutput } from '../../../agent/execs/search-output.ts';
-import { toolsRoot } from '../../../agent/native/native.ts';
 import { processesMarked } from '../../helpers/host.ts';
 import {
   grepMatches,
@@ -17,56 +14,15 @@ import {
   randomTree,
   rgMatches,
   sortedLines,
-  type FoundLine,
   type TreeEntry,
 } from '../../helpers/searches.ts';
+import { ownTools, search } from '../../helpers/search-program.ts';
 import { buildsOf } from '../../helpers/program-builds.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { KiB, MiB } from '../../../shared/units.ts';
 import { isFull } from '../../helpers/full.ts';
 
-const ownTools = join(toolsRoot, '.berth');
-
 const builds = await buildsOf('search');
-
-interface SearchOptions {
-  readonly recursive?: boolean;
-  readonly workers?: number;
-  readonly maxResults?: number;
-  readonly leftMs?: number;
-  /** Replaces the directory with the search engines and their libraries. */
-  readonly tools?: string;
-  /** The pattern for GNU grep; that for rg when it is left out. */
-  readonly gnu?: string;
-  readonly ignoresCase?: boolean;
-}
-
-interface Found extends FoundLine {
-  readonly truncated?: boolean;
-}
-
-async function search(
-  path: string,
-  directory: string,
-  pattern: string,
-  options: SearchOptions = {},
-) {
-  const { recursive = true, workers = 2, maxResults = 1000, leftMs = 60_000 } = options;
-  const output = new SearchOutput({ prefix: '', maxResults, onClosed: () => undefined });
-  const { tools = ownTools, gnu = pattern, ignoresCase = false } = options;
-  const numbers = [recursive ? 1 : 0, workers, maxResults, leftMs, ignoresCase ? 1 : 0].map(String);
-  const args = [tools, ...numbers, pattern, gnu];
-  const child = spawn(path, args, {
-    cwd: directory,
-    stdio: ['ignore', 'pipe', 'inherit'],
-    env: { ASAN_OPTIONS: 'detect_leaks=0:exitcode=99', UBSAN_OPTIONS: 'exitcode=99' },
-  });
-  child.stdout.on('data', (chunk: Buffer) => output.write(chunk));
-  const [code] = (await once(child, 'close')) as [number | null];
-  const matches = JSON.parse(output.takeMatches().toString()) as Found[];
-  const { reason, problem, isPatternRefused, statistics } = output;
-  return { code, matches, reason, problem, isPatternRefused, ...statistics };
-}
 
 const needleOf = (bytes: number): string => 'needle'.padEnd(bytes, 'x');
 const lines = (count: number, text: string): string => `${text}\n`.repeat(count);

@@ -1,12 +1,14 @@
 /*
- * The search program with a tree of any names and processes that print anything: what it writes
- * are frames, no more matches than wanted, each of a file that it was to search, and one end.
+ * The search program with a tree of any names, files that have any bytes, and processes that print
+ * anything: what it writes are frames, no more matches than wanted, each of a file that it was to
+ * search, and one end. Its threads do their work at once.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -161,6 +163,14 @@ int fake_posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_action
   return 0;
 }
 
+int fake_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                        void *given) {
+  if (call_fails()) return EAGAIN;
+  *thread = 0;
+  return run(given), 0;
+}
+int fake_pthread_join(pthread_t thread, void **returned) { return 0; }
+
 int fake_poll(struct pollfd *events, nfds_t count, int timeout_ms) {
   bool all = input_is_empty();
   clock_us += timeout_ms > 0 ? take_u8() * 1000u : 0;
@@ -198,26 +208,38 @@ int fake_fstatat(int directory, const char *path, struct stat *status, int flags
   return call_fails() ? -1 : 0;
 }
 
+int fake_fstat(int fd, struct stat *status) {
+  static const mode_t modes[] = {S_IFREG, S_IFREG, S_IFREG, S_IFIFO};
+  CHECK(kind_of(fd) != 0);
+  memset(status, 0, sizeof *status);
+  status->st_mode = modes[take_answer() % 4];
+  status->st_size = (off_t)take_answer() << (take_answer() % 32);
+  return call_fails() ? -1 : 0;
+}
+
 int fake_getrusage(int who, struct rusage *usage) { return memset(usage, 0, sizeof *usage), 0; }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
   char name[] = "search", tools[] = "/tools", recursive[] = "1", workers[] = "1", max[8],
-       time[] = "5000", ignore_case[] = "0", rg_pattern[] = "p", grep_pattern[] = "p";
-  char *arguments[] = {name, tools,       recursive,  workers,      max,
-                       time, ignore_case, rg_pattern, grep_pattern, NULL};
+       time[] = "5000", ignore_case[] = "0", trial[] = "0", rg_pattern[] = "p",
+       grep_pattern[] = "p", text[] = "pq";
+  char *arguments[] = {name,        tools, recursive,  workers,      max,  time,
+                       ignore_case, trial, rg_pattern, grep_pattern, text, NULL};
   begin_input(bytes, length);
   begin_kernel(3);
   begin_processes();
-  uint8_t how = take_u8();
+  uint8_t how = take_u8(), further = take_u8();
   allow_failures(how & 1);
   recursive[0] = how & 2 ? '1' : '0';
   workers[0] = (char)('1' + (how >> 2 & 3));
   matches_max = 1 + (how >> 5) * 3u;
   if (how & 16) rg_pattern[0] = '\0';
+  if (further & 1) trial[0] = '1';
+  if (further & 2) text[0] = '\0';
   sprintf(max, "%zu", matches_max);
   frame_length = matches = entries = 0;
   has_ended = false;
-  run_subject(9, arguments);
+  run_subject(11, arguments);
   CHECK(has_ended || (how & 1) != 0);
   CHECK(!has_ended || frame_length == 0);
   end_input();
