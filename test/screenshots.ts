@@ -97,7 +97,7 @@ const pictures = ({ disk, sandbox, webhook }: Things): Picture[] => [
     path: `/disks/${disk}/search`,
     shows: 'Pattern',
     async before(page) {
-      await page.fill('Pattern, as of grep -E', 'words|done');
+      await page.fill('Pattern, as for grep -E', 'words|done');
       await page.press('Search', { role: 'button', region: 'Search in files' });
       await page.reads('.matches', /words/u);
     },
@@ -124,17 +124,17 @@ const pictures = ({ disk, sandbox, webhook }: Things): Picture[] => [
   {
     name: 'sandbox',
     path: `/sandboxes/${sandbox}`,
-    shows: 'What happened',
+    shows: 'History',
     restMs: CHARTS_MS,
   },
   { name: 'sandbox-terminal', path: `/sandboxes/${sandbox}/terminal`, shows: '1:', before: type },
   { name: 'sandbox-commands', path: `/sandboxes/${sandbox}/commands`, shows: 'uname' },
-  { name: 'sandbox-network', path: `/sandboxes/${sandbox}/network`, shows: 'Connections tried' },
+  { name: 'sandbox-network', path: `/sandboxes/${sandbox}/network`, shows: 'Connection attempts' },
   { name: 'sandbox-ports', path: `/sandboxes/${sandbox}/ports`, shows: 'Public ports' },
   { name: 'snapshots', path: '/snapshots', shows: 'before-review' },
   { name: 'images', path: '/images', shows: 'Build an image' },
   { name: 'activity', path: '/activity', shows: 'created' },
-  { name: 'usage', path: '/usage', shows: 'Sandbox processors' },
+  { name: 'usage', path: '/usage', shows: 'Current use and limits' },
   { name: 'webhooks', path: '/webhooks', shows: 'http://127.0.0.1:9/berth' },
   { name: 'webhook', path: `/webhooks/${webhook}`, shows: 'key.created' },
   { name: 'keys', path: '/keys', shows: 'dashboard' },
@@ -219,7 +219,7 @@ async function drawEverything(stack: Stack, directory: string): Promise<void> {
   }
   await page.page.send('Emulation.setDeviceMetricsOverride', SIZE);
   await signInAnew(page, await stack.newClient(['operator']));
-  await drawAll(page, [{ name: 'hosts', path: '/hosts', shows: 'Version of the agent' }]);
+  await drawAll(page, [{ name: 'hosts', path: '/hosts', shows: 'Agent version' }]);
 }
 
 await mkdir(target, { recursive: true });

@@ -105,7 +105,7 @@ test.serial('an upload that was stopped goes on with the parts that are missing'
   await page.reads(UPLOADS, /(?:2[5-9]|3\d)(?:\.\d)? MiB of 40 MiB/u);
   await page.press('Stop');
   await page.reads(UPLOADS, /Stopped\./u);
-  await page.press('Go on');
+  await page.press('Continue');
   await page.press('Stop');
   await page.reads(UPLOADS, /Stopped\./u);
   await page.page.send('Network.emulateNetworkConditions', { ...slow, uploadThroughput: -1 });
@@ -130,7 +130,7 @@ test.serial('a file is renamed, downloaded and deleted, and no name is taken twi
   await page.press('Rename', { row: 'one.txt' });
   await page.fill('Path on the disk', 'two.txt');
   await page.press('Rename');
-  await page.shows('two.txt is there already: choose another name.');
+  await page.shows('two.txt already exists: choose another name.');
   await page.fill('Path on the disk', 'old/first.txt');
   await page.press('Rename');
   await page.until('it to be gone', `!document.body.innerText.includes('one.txt')`);
@@ -142,7 +142,7 @@ test.serial('a file is renamed, downloaded and deleted, and no name is taken twi
   await waitFor('the download', async () => (await readdir(downloads)).includes('two.txt'));
   t.is(await readFile(join(downloads, 'two.txt'), 'utf8'), 'two\n');
   await page.press('Delete', { row: 'old' });
-  await page.shows('The folder will be gone, with everything in it.');
+  await page.shows('The folder and everything in it will be deleted for good.');
   await page.press('Delete');
   await page.until('the folder to be gone', `!byName('old', { role: 'link' })`);
   await page.press('Delete', { row: 'two.txt' });
@@ -171,7 +171,7 @@ test.serial('text, pictures and tables are shown as what they are', async (t) =>
   await page.until('the table', `(${cells}) === 'name|a, b|<b>x</b>|2'`);
   await page.press('Close', { role: 'link' });
   await page.press('raw', { role: 'link' });
-  await page.shows('No preview: this file is not text, or is large (3 B).');
+  await page.shows('No preview: this file is not text, or it is too large (3 B).');
   t.deepEqual(await page.violations(), []);
   checkNoProblems(t);
 });
@@ -198,7 +198,7 @@ test.serial('of two people who edit one file, the second learns of the first', a
   await page.press('Save');
   await page.shows('Somebody else has changed this file');
   t.is((await exec(api, disk.id, 'cat shared.txt')).stdout, 'theirs first\n');
-  await page.press('Take what is there now');
+  await page.press('Load the version on the disk');
   await page.until('theirs', `document.querySelector('${EDITOR}')?.innerText.includes('theirs')`);
   t.is(await edited(page), 'theirs first\n');
   await typeInEditor(page, 'both, ');
@@ -223,7 +223,7 @@ test.serial('a new file is made, and takes nobody’s place', async (t) => {
   await page.fill('Path on the disk', 'taken.md');
   await typeInEditor(page, '# Title');
   await page.press('Save');
-  await page.shows('taken.md is there already: choose another name.');
+  await page.shows('taken.md already exists: choose another name.');
   await page.press('Close');
   await page.fill('Path on the disk', 'folder/new.md');
   await page.press('Save');
@@ -249,7 +249,7 @@ test.serial('a search leads to the line of the file', async (t) => {
   const disk = await createDisk(api, { name: 'searched' });
   await exec(api, disk.id, 'mkdir d; seq 500 | sed "s/^400$/here it is/" > d/long.txt');
   await page.goTo(`/disks/${disk.id}/search`);
-  await page.fill('Pattern, as of grep -E', 'here (it|is)');
+  await page.fill('Pattern, as for grep -E', 'here (it|is)');
   await page.press('Search', { role: 'button', region: 'Search in files' });
   await page.press('d/long.txt:400');
   const line = `document.querySelector('.cm-activeLine')`;
@@ -259,7 +259,7 @@ test.serial('a search leads to the line of the file', async (t) => {
     return top >= box.top && bottom <= box.bottom; })()`;
   await page.until('it to be seen', isSeen);
   await page.goTo(`/disks/${disk.id}/search`);
-  await page.fill('Pattern, as of grep -E', '(');
+  await page.fill('Pattern, as for grep -E', '(');
   await page.press('Search', { role: 'button', region: 'Search in files' });
   await page.reads('.problem', /./u);
   page.page.problems.length = 0; // 400.
@@ -272,7 +272,7 @@ test.serial('matches of a search are there while it goes on', async (t) => {
   // The sparse file takes longer to read than a search may last.
   await exec(api, disk.id, 'for i in {1..200}; do echo found > $i; done; truncate -s 8T endless');
   await page.goTo(`/disks/${disk.id}/search`);
-  await page.fill('Pattern, as of grep -E', 'found');
+  await page.fill('Pattern, as for grep -E', 'found');
   await page.press('Search', { role: 'button', region: 'Search in files' });
   await page.reads('[role=status]', /Searching … [1-9]\d* match(?:es)? so far/u);
   t.regex(await page.read('.matches'), /found/u);
@@ -308,7 +308,7 @@ test.serial('a user’s token is shown once, and the user can be removed', async
   await page.goTo(`/disks/${disk.id}/access`);
   await page.fill('Name of the new user', 'reader');
   await page.press('Add user');
-  await page.shows('it is shown only this once');
+  await page.shows('it is not shown again');
   const token = (await page.read('.secret code')).trim();
   await page.page.send('Browser.grantPermissions', {
     permissions: ['clipboardReadWrite', 'clipboardSanitizedWrite'],
@@ -324,7 +324,7 @@ test.serial('a user’s token is shown once, and the user can be removed', async
   await page.until('the user to be gone', `!byName('Remove reader')`);
   await page.fill('Addresses from which tokens work', '10.1.2.0/24');
   await page.press('Save', { region: 'Allowed addresses' });
-  await page.shows('The allowed addresses count from the next request on.');
+  await page.shows('The allowed addresses apply from the next request on.');
   const { allowedIps } = await api.data<{ allowedIps: string[] }>('GET', `/api/disks/${disk.id}`);
   t.deepEqual(allowedIps, ['10.1.2.0/24']);
   checkNoProblems(t);

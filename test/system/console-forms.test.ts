@@ -88,7 +88,7 @@ test.serial('a sandbox is made with two disks, ports, a policy and a time to res
   await page.fill('Network', 'deny');
   await page.fill('Allowed', 'api.example.com');
   await page.fill('Ports', '8080, 3000');
-  await page.fill('Idle minutes to pause', '5');
+  await page.fill('Pause after idle minutes', '5');
   await page.press('Create sandbox');
   await page.until('it to run', `${status} === 'running'`);
   const made = (await findSandbox(api, 'full')) as ApiSandbox & { mounts: object[] };
@@ -146,18 +146,18 @@ test.serial('a policy is written, obeyed, and its decisions stand beside it', as
   const { page, api } = t.context;
   const { sandbox_id: id } = await createSandbox(api, { name: 'limited' });
   await page.goTo(`/sandboxes/${id}/network`);
-  await page.fill('What no rule matches', 'deny');
+  await page.fill('Where no rule matches, it', 'deny');
   await page.fill('Allowed', 'good.test\nnot a target');
   await page.press('Save');
   await page.reads('.problem', /./u);
   await page.fill('Allowed', 'good.test');
   await page.press('Save');
-  await page.shows('The policy counts for new connections.');
+  await page.shows('The policy applies to new connections.');
   const { network } = await getSandbox(api, id);
   t.deepEqual(network, { egress: { default: 'deny', allow: ['good.test'] } });
   t.is(await outputOf(api, id, `${ask('good.test')}; ${ask('bad.test')}`), '200 403 ');
-  await page.reads('table', /good\.test:80\s+by good\.test, \d+ times?\s+allowed/u);
-  await page.reads('table', /bad\.test:80\s+by default, \d+ times?\s+denied/u);
+  await page.reads('table', /good\.test:80\s+rule good\.test, \d+ attempts?\s+allowed/u);
+  await page.reads('table', /bad\.test:80\s+by default, \d+ attempts?\s+denied/u);
   t.deepEqual(await page.violations(), []);
   await bring(api, id, 'pause', 'paused');
   await page.shows('The policy can be changed while the sandbox runs.');
@@ -202,14 +202,14 @@ test.serial('a key may do no more than its maker chose', async (t) => {
   const { page } = t.context;
   await page.goTo('/keys');
   await page.fill('Name', 'reader');
-  await page.fill('It may', 'read');
+  await page.fill('Access', 'read');
   await page.press('Create key');
   const key = await page.reads('.secret code', /^key-/u);
   const call = (method: string): Promise<Response> =>
     fetch(`${page.baseUrl}/api/disks`, { method, headers: { authorization: `Bearer ${key}` } });
   t.is((await call('GET')).status, 200);
   t.is((await call('POST')).status, 403);
-  await page.reads('table', /reader\s+reading/u);
+  await page.reads('table', /reader\s+read only/u);
   await page.press('Delete the key reader');
   await page.press('Delete');
   await waitFor('it to be refused', async () => (await call('GET')).status === 401);
@@ -234,7 +234,7 @@ test.serial(
     ]);
     t.is((await focusOf(page)).name, 'Name');
     await page.type('typed\n');
-    await page.shows('it is shown only this once');
+    await page.shows('it is not shown again');
     t.deepEqual(await chooseBy(page, 'Open the disk'), ['Copy token', 'Open the disk']);
     await page.shows('This folder is empty.');
     t.deepEqual(await chooseBy(page, 'New file'), [

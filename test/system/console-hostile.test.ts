@@ -60,7 +60,7 @@ test.serial('names and contents of files are shown as they are', async (t) => {
   await page.until('the drawing', `document.querySelector('.preview img')?.complete === true`);
   await stayedText(t, 'the drawing');
   await page.goTo(`/disks/${disk.id}/search`);
-  await page.fill('Pattern, as of grep -E', 'hacked');
+  await page.fill('Pattern, as for grep -E', 'hacked');
   await page.press('Search', { role: 'button', region: 'Search in files' });
   await page.reads('.matches', /<script>window\.hacked/u);
   await stayedText(t, 'the matches');
@@ -135,9 +135,9 @@ test.serial('names in lists, records and addresses are shown as they are', async
   }
   for (const [path, shown] of [
     ['/keys', 'Create key'],
-    ['/usage', 'Used in a month'],
+    ['/usage', 'Monthly use'],
     ['/snapshots', 'Snapshots'],
-    [`/sandboxes/${id}`, 'What happened'],
+    [`/sandboxes/${id}`, 'History'],
     [`/sandboxes/${id}/ports`, 'Public ports'],
     [`/activity?about=${encodeURIComponent(MARKUP)}&disk=${encodeURIComponent(MARKUP)}`, 'Outcome'],
     [`/disks?${encodeURIComponent(MARKUP)}`, 'Create disk'],

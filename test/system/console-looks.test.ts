@@ -63,7 +63,7 @@ async function share(page: ConsolePage): Promise<void> {
 }
 
 async function searchIn(page: ConsolePage): Promise<void> {
-  await page.fill('Pattern, as of grep -E', 'text|value');
+  await page.fill('Pattern, as for grep -E', 'text|value');
   await page.press('Search', { role: 'button', region: 'Search in files' });
   await page.reads('.matches', /a\.py/u);
 }
@@ -84,7 +84,7 @@ async function createSandboxWithAll(page: ConsolePage): Promise<void> {
   await page.press('Create sandbox');
   await page.fill('Network', 'deny');
   await page.press('Add a disk');
-  await page.until('its fields', "fieldOf('Seen at') !== null");
+  await page.until('its fields', "fieldOf('Mounted at') !== null");
 }
 
 async function untilPrompt(page: ConsolePage): Promise<void> {
@@ -135,7 +135,7 @@ const PLACES: readonly Place[] = [
     ...{ name: 'commands and processes', path: sandbox('/commands'), shows: 'exit code 3' },
     opens: [showCommand],
   },
-  { name: 'a network policy', path: sandbox('/network'), shows: 'Connections tried' },
+  { name: 'a network policy', path: sandbox('/network'), shows: 'Connection attempts' },
   { name: 'ports', path: sandbox('/ports'), shows: '8080' },
   {
     ...{ name: 'the snapshots', path: '/snapshots', shows: 'its-snapshot' },
@@ -164,7 +164,7 @@ const PLACES: readonly Place[] = [
 ];
 
 const HOSTS: Place = {
-  ...{ name: 'the hosts', path: '/hosts', shows: 'Version of the agent' },
+  ...{ name: 'the hosts', path: '/hosts', shows: 'Agent version' },
   opens: [pressed('Drain')],
 };
 

@@ -163,12 +163,12 @@ test.serial('a terminal goes on where it was when its sandbox has been paused', 
   await type(page, `clear; ${numbers}\n`);
   await shows(page, /40,41,/u);
   await page.press('Pause', { role: 'button' });
-  await page.shows('The sandbox is paused; terminals go on as soon as it runs.');
+  await page.shows('The sandbox is paused. Terminals continue as soon as it runs.');
   await page.press('Resume', { role: 'button' });
   await shows(page, /,120,/u);
   await bring(api, id, 'pause', 'paused');
   await page.goTo(`/sandboxes/${id}/terminal`);
-  await page.shows('The sandbox is paused; terminals go on as soon as it runs.');
+  await page.shows('The sandbox is paused. Terminals continue as soon as it runs.');
   await bring(api, id, 'resume', 'running');
   await shows(page, /250,end/u);
   const shown = (await page.page.evaluate(`${ROWS}.join('')`)) as string;

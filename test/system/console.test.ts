@@ -100,13 +100,13 @@ test.serial('a disk is created, found, and deleted with its name typed', async (
   await page.press('Create disk');
   await page.fill('Name', 'figures');
   await page.press('Create disk');
-  await page.shows('it is shown only this once');
+  await page.shows('it is not shown again');
   const token = await page.until<string>('the token', "scope().querySelector('code').textContent");
   t.regex(token, /^dt-/u);
   await page.press('Close');
-  await page.fill('Search by name or id', 'nothing');
-  await page.shows('Nothing has “nothing” in its name.');
-  await page.fill('Search by name or id', 'figur');
+  await page.fill('Search by name or ID', 'nothing');
+  await page.shows('No name contains “nothing”.');
+  await page.fill('Search by name or ID', 'figur');
   await page.press('Delete figures');
   t.false(await page.page.evaluate("Boolean(byName('Delete disk'))"));
   await page.fill('Type figures to confirm', 'figures');
@@ -123,7 +123,7 @@ test.serial('a sandbox is created, and its state is shown as it changes', async 
   await page.fill('Name', 'made-here');
   await page.fill('Memory', '256');
   await page.press('Create sandbox');
-  await page.shows('What happened');
+  await page.shows('History');
   await page.until('it to run', "document.querySelector('h1 .status')?.textContent === 'running'");
   await page.goTo('/sandboxes');
   await page.shows('made-here');
@@ -216,7 +216,7 @@ test.serial(
     await page.until('more events', `${rows} > 56`);
     await page.fill('About', 'disk');
     await page.fill('Kind', 'disk.user_added');
-    await page.fill('Id of a disk or sandbox', id);
+    await page.fill('Disk or sandbox ID', id);
     await page.until(
       'one page',
       `${rows} === 50 && !document.querySelector('tbody').innerText.includes('created')`,
@@ -253,7 +253,7 @@ test.serial('a webhook is made, its deliveries are seen, and it is deleted', asy
   await page.reads('.secret code', /^whsec_/u);
   await api.call('POST', '/api/tokens', { name: 'first', scopes: ['read'] });
   await page.press(url);
-  await page.reads('table', /key\.created[^]*failed[^]*answered 500[^]*will be tried again/u);
+  await page.reads('table', /key\.created[^]*failed[^]*answered 500[^]*will be retried/u);
   answer = 204;
   await page.reads('table', /delivered[^]*answered 204/u);
   t.deepEqual(await page.violations(), []);
@@ -273,7 +273,7 @@ test.serial('usage is shown beside what the operator lets the account have', asy
   const [account] = await directory.accounts.list();
   await directory.accountLimits.change(account?.id ?? '', { vcpus: 4, requestsPerSecond: 5000 });
   await page.goTo('/usage');
-  await page.reads('.meters', /Sandbox processors\s+\d of 4[^]*Sandboxes\s+\d, no limit/u);
+  await page.reads('.meters', /Processors\s+\d of 4[^]*Sandboxes\s+\d, no limit/u);
   await page.reads('.meters', /Requests per second\s+5,000/u);
   await page.reads('.facts', /Requests\s+[1-9]/u);
   await page.page.evaluate(`fieldOf('Month').options[12].selected = true`);
@@ -328,7 +328,7 @@ test.serial('operators see hosts, and cordon, drain and remove them', async (t) 
   await page.press('Hosts');
   const state = '.panel-title .status';
   await page.reads(state, /^up$/u);
-  await page.reads('.panel', /Processors[^]*Memory[^]*Version of the agent/u);
+  await page.reads('.panel', /Processors[^]*Memory[^]*Agent version/u);
   await page.press('Cordon');
   await page.reads(state, /^cordoned$/u);
   t.deepEqual(await page.violations(), []);

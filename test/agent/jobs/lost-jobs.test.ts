@@ -1,4 +1,4 @@
-/* Which jobs are told to be lost, of those that a real queue counts as at work. */
+/* Which jobs are reported as lost, of those that a real queue lists as active. */
 import { randomUUID } from 'node:crypto';
 import test from 'ava';
 import { Queue, Worker } from 'bullmq';

@@ -9,7 +9,7 @@ import { waitFor } from '../../helpers/wait.ts';
 
 const PAUSED_MS = 600;
 
-test('who is answered that a sandbox is in a state finds it so in the directory', async (t) => {
+test('a caller who was told the state of a sandbox finds the same state in the directory', async (t) => {
   await using server = await startRedis();
   const { redis } = server;
   await using host = await HostedSandboxes.open(redis);

@@ -1,6 +1,6 @@
 /*
  * The guest's reach through its slot, seen from a namespace in the guest's place; each finding is
- * repeated without the rules, so that it is them who make the difference.
+ * repeated without the rules, to show that the rules make the difference.
  */
 import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';

@@ -10,7 +10,7 @@ test.after.always(() => redis[Symbol.asyncDispose]());
 
 const fork = (name: string) => ({ sandboxId: randomUUID(), name, checkpoint: undefined });
 
-test('an id is created once, and never after it was taken back', async (t) => {
+test('an id is created once, and never after it was discarded', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
   const { registry, creator, accountId } = host.hosted;
   const { row } = await host.create();
@@ -93,7 +93,7 @@ test('the next agent takes up every row of one that was killed, and nothing else
 });
 
 for (const outcome of ['is refused', 'is made'] as const) {
-  test(`a sandbox is taken back while a fork of it waits that ${outcome}`, async (t) => {
+  test(`a sandbox is discarded while a fork of it waits that ${outcome}`, async (t) => {
     await using host = await TimedSandboxes.open(redis.redis);
     const { hosted, time } = host;
     const { registry, creator, accountId } = hosted;

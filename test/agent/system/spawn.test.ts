@@ -5,7 +5,7 @@ test('gives what a program printed', async (t) => {
   t.is(await run('sh', ['-c', 'cat; echo err >&2'], { input: 'in\n' }), 'in\nerr\n');
 });
 
-test('a program that fails: its name, its exit code and its words', async (t) => {
+test('a program that fails is reported with its name, its exit code and its output', async (t) => {
   const failing = run('sh', ['-c', 'echo reason; exit 3']);
   await t.throwsAsync(failing, { instanceOf: ProgramError, message: 'sh ended with 3: reason' });
 });

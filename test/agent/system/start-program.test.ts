@@ -75,7 +75,7 @@ test('the ends of many programs at the same time are all heard of', async (t) =>
   for (const { pid } of programs) t.throws(() => native.reap(pid), { code: 'ECHILD' });
 });
 
-test('arguments that are none are refused', (t) => {
+test('invalid arguments are refused', (t) => {
   const untyped = native as unknown as Record<string, (...args: unknown[]) => unknown>;
   for (const name of ['spawn', 'reap']) {
     t.throws(() => untyped[name]?.());

@@ -12,7 +12,7 @@ import { waitFor } from '../../helpers/wait.ts';
 import { MiB } from '../../../shared/units.ts';
 
 async function serve(t: ExecutionContext, listener: RequestListener): Promise<[Server, string]> {
-  // On a busy machine, one that is closed while it is idle would be closed as it is taken up again.
+  // On a busy machine, an idle connection could otherwise be closed at the moment of its reuse.
   const server = createServer({ keepAliveTimeout: 0 }, listener);
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -145,13 +145,13 @@ const allBut = (one: string, cost: number) => (hostId: string) => (hostId === on
 const many = (count: number, changes: Changes = {}): Host[] =>
   Array.from({ length: count }, (_, index) => host(`host-${index}`, changes));
 
-test('sandbox hosts: only some of those with room are looked at', (t) => {
+test('sandbox hosts: only some of those with capacity are looked at', (t) => {
   const hosts = new Drawn(many(1000));
   t.is(rank(hosts).length, LIMITS.placementCandidates);
   t.is(hosts.drawn, LIMITS.placementCandidates);
 });
 
-test('sandbox hosts: the one host of a full region that has room is found, and comes first', (t) => {
+test('sandbox hosts: the one host of a full region that has capacity is found, and comes first', (t) => {
   const hosts = new Drawn([...many(999, { memoryMibUsed: 8192 }), host('roomy')]);
   t.is(rank(hosts)[0], 'roomy');
 });
@@ -162,7 +162,7 @@ test('sandbox hosts: a host that has some of the disks is found among many, and 
   t.deepEqual([first, second], ['one', 'two']);
 });
 
-test('sandbox hosts: one without room gains nothing from the disks that it has', (t) => {
+test('sandbox hosts: one without capacity gains nothing from the disks that it has', (t) => {
   const hosts = new Drawn([host('full', { memoryMibUsed: 8192 }), host('roomy')]);
   t.deepEqual(rank(hosts, { handlers: ['full'] }), ['roomy', 'full']);
 });
@@ -178,7 +178,7 @@ test('sandbox hosts: one that likely has the image is found among many', (t) => 
   );
 });
 
-test('sandbox hosts: what stands against a host counts as much as the room that it has less', (t) => {
+test('sandbox hosts: the cost of a host counts like the same share of it in use', (t) => {
   const hosts = new Drawn([host('empty'), host('half', { memoryMibUsed: 4096 })]);
   t.deepEqual(rank(hosts, { costOf: only('empty', 0.4) }), ['empty', 'half']);
   t.deepEqual(rank(hosts, { costOf: only('empty', 0.6) }), ['half', 'empty']);
@@ -200,7 +200,7 @@ test('hosts for disks: the handler of most of them first, without a look at any 
   t.is(hosts.drawn, 0);
 });
 
-test('hosts for disks: without a handler the least loaded one of some', (t) => {
+test('hosts for disks: without a handler the least loaded of a few random ones', (t) => {
   const busy = { ...host('busy'), jobsPending: 1 };
   const hosts = new Drawn([host('draining', { draining: true }), busy, ...many(1000)]);
   t.is(rankHosts(hosts, [])[0]?.hostId, 'host-0');

@@ -11,7 +11,7 @@ const need = { memoryMib: 512, vcpus: 1 };
 const wishes = (placements: RecentPlacements, accountId: string, image?: string) =>
   wishesOf(placements, sandbox(accountId, image), { need, disks: [], canBeOn: () => true });
 
-test('the sandboxes of an account are spread: each that was placed on a host stands against it', (t) => {
+test('the sandboxes of an account are spread: each one that is on a host adds to its cost', (t) => {
   const placements = new RecentPlacements();
   for (const hostId of ['a', 'a', 'b']) notePlacement(placements, sandbox('one'), hostId);
   const { costOf } = wishes(placements, 'one');
@@ -38,7 +38,7 @@ test('a host on which a sandbox of the shape was started lately is better than o
   t.true(costOf('a') < costOf('b'));
 });
 
-test('only so much is remembered: of each thing the last hosts, and the things placed last', (t) => {
+test('the memory is bounded: the last hosts of each image or shape, and the latest of these', (t) => {
   const placements = new RecentPlacements();
   for (let count = 0; count <= LIMITS.placementsRememberedMax; count += 1) {
     placements.note('first', `host-${count}`);

@@ -63,7 +63,7 @@ test('a check says on one line each what is wrong', async (t) => {
   ]);
 });
 
-test('settings that are none are refused in the file, and in the environment if they are ours', async (t) => {
+test('unknown settings are refused in the file, and in the environment if their names are ours', async (t) => {
   const [file, environment] = await Promise.all([
     check({ ...CONTROL, CONTROL_HOSTS: '127.0.0.1' }),
     check(CONTROL, { BERTH_PORT: '1', CONTROL_PROT: '1', FOREIGN: '1' }),

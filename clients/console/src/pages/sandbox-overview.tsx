@@ -29,7 +29,7 @@ function Details({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
           [text.sandbox.platform, sandbox.platform],
           [text.sandbox.execsMax, sandbox.max_concurrent_execs],
           [text.sandbox.maxTtl, seconds(sandbox.max_ttl_seconds)],
-          [text.sandbox.idleTtl, idle === 0 ? text.none : seconds(idle)],
+          [text.sandbox.idleTtl, idle === 0 ? text.never : seconds(idle)],
           [text.sandbox.id, <code key="id">{sandbox.sandbox_id}</code>],
         ]}
       />

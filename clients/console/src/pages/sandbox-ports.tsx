@@ -34,6 +34,11 @@ interface Part {
 /** A link for browsers: the scheme is this page's, the ingress may have another port. */
 const linkOf = (hostname: string): string => `${location.protocol}//${hostname}/`;
 
+/** A hostname that breaks between its parts where it does not fit on one line. */
+const Hostname = ({ of }: { of: string }): JSX.Element => (
+  <>{of.split(/(?<=-)|(?=\.)/u).flatMap((part, n) => [<wbr key={n} />, part])}</>
+);
+
 function PortsPanel({ id, data, reload }: Part): JSX.Element {
   const expose = async (values: Values): Promise<void> => {
     const { network } = await berth.sandboxes.get(id);
@@ -50,7 +55,7 @@ function PortsPanel({ id, data, reload }: Part): JSX.Element {
       title: text.ports.address,
       cell: ({ hostname }) => (
         <a class="mono" href={linkOf(hostname)} target="_blank" rel="noopener noreferrer">
-          {hostname}
+          <Hostname of={hostname} />
         </a>
       ),
     },
@@ -105,7 +110,9 @@ function TokensPanel({ id, data, reload }: Part): JSX.Element {
       cell: ({ port, hostname }) => (
         <>
           {port}
-          <small class="mono">{hostname}</small>
+          <small class="mono">
+            <Hostname of={hostname} />
+          </small>
         </>
       ),
     },
@@ -128,7 +135,7 @@ function TokensPanel({ id, data, reload }: Part): JSX.Element {
       <p class="muted">{text.ports.tokensHint}</p>
       <Form submit={text.ports.createToken} onSubmit={create} isRow>
         <Field label={text.ports.port} name="port" type="number" min={1} max={65_535} required />
-        <Field label={text.ports.ttl} name="ttl" placeholder="1h30m, or nothing" />
+        <Field label={text.ports.ttl} name="ttl" placeholder="1h30m" />
       </Form>
       {created === undefined ? null : <Secret value={created.token} label={text.ports.token} />}
       {data.tokens.length === 0 ? null : (

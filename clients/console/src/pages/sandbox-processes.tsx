@@ -60,9 +60,19 @@ export function ProcessesPanel({ sandbox, of }: ProcessesProps): JSX.Element {
   const columns: Column<SandboxProcess>[] = [
     { title: text.processes.one, cell: (each) => <code>{nameOf(id, each)}</code> },
     { title: text.status, cell: (each) => <Status of={each.status} /> },
-    { title: text.processes.pid, isExtra: true, cell: ({ pid }) => pid },
-    { title: text.processes.clients, isExtra: true, cell: (each) => each.attached_clients },
-    { title: text.processes.output, isExtra: true, cell: (each) => bytes(each.output_bytes) },
+    { title: text.processes.pid, isExtra: true, isNumber: true, cell: ({ pid }) => pid },
+    {
+      title: text.processes.clients,
+      isExtra: true,
+      isNumber: true,
+      cell: (each) => each.attached_clients,
+    },
+    {
+      title: text.processes.output,
+      isExtra: true,
+      isNumber: true,
+      cell: (each) => bytes(each.output_bytes),
+    },
     {
       title: text.actions,
       isActions: true,

@@ -87,7 +87,7 @@ function Limits({ held, limits }: { held: Held; limits: Usage['limits'] }): JSX.
 
 /** Hours, with as many digits as say something. */
 const hours = (value: number): string =>
-  text.usage.hours(value.toLocaleString('en', { maximumFractionDigits: value < 10 ? 2 : 0 }));
+  value.toLocaleString('en', { maximumFractionDigits: value < 10 ? 2 : 0 });
 
 const Month = ({ usage }: { usage: Usage }): JSX.Element => (
   <Facts
