@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from '../shared/directory/redis-client.ts';
 import type { QueuedJobs } from '../shared/directory/queued-jobs.ts';
 import {
   Counter,
@@ -231,7 +231,7 @@ export function createClusterGauges(
     worker,
     links,
   }: {
-    readonly redis: Redis;
+    readonly redis: RedisClient;
     readonly queuedJobs: QueuedJobs;
     readonly worker: Pick<JobWorker, 'queues'>;
     readonly links: Pick<ControlLinks, 'registeredCount'>;

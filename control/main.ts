@@ -1,8 +1,7 @@
 import type { Server } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Redis } from 'ioredis';
+import type { RedisClient } from '../shared/directory/redis-client.ts';
 import { openDirectory } from '../shared/directory/directory.ts';
-import { primaryOf } from '../shared/directory/primary-watch.ts';
 import { openRedis } from '../shared/directory/open-redis.ts';
 import { newNodeId } from '../shared/ids.ts';
 import { ConnectionSigner } from '../shared/links/connection-token.ts';
@@ -44,7 +43,7 @@ class Leaving {
   }
 }
 
-async function whyNotReady(redis: Redis, leaving: Leaving): Promise<string | undefined> {
+async function whyNotReady(redis: RedisClient, leaving: Leaving): Promise<string | undefined> {
   if (leaving.hasBegun) return 'this node is about to stop';
   try {
     await redis.ping();
@@ -84,7 +83,7 @@ async function start(config: ControlConfig): Promise<void> {
   const { redisDataDir, redisReserveBytes: reserveBytes } = config;
   const { spaceAlert: alert, queuedJobs } = directory;
   const directorySpace = new DirectorySpace({ alert, redisDataDir, reserveBytes, log });
-  const queues = { ...cluster, queuedJobs, primary: () => primaryOf(redis) };
+  const queues = { redis: cluster.redis, queuedJobs };
   const jobs = new JobDispatch({ hub, nodeId, ...queues, seal: new JobSeal(clusterSecrets), log });
   const sessions = new ConsoleSessions(config);
 
@@ -114,7 +113,7 @@ async function start(config: ControlConfig): Promise<void> {
   const publicHttp = { ...http, isCrowded, isLeaving: () => leaving.hasBegun };
   const own = { ...publicHttp, ...OWN_ADDRESS, connections: limits.internal };
   const serveOwn: ServeApi = (first) => startPublicServer(own, app.callback(), objects, first);
-  const mcp = openMcp(redis, region, log, serveOwn);
+  const mcp = openMcp({ redis, target: cluster.redis, region, log, serve: serveOwn });
   const { consoleDir, publicBaseUrl } = config;
   const parts = { mcp, sessions, consoleDir, confirmation, ...accounting };
   const app = createApp({ deps, log, durations, ready, allowedOrigins, ...parts });

@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from '../shared/directory/redis-client.ts';
 import {
   createMetrics,
   createRedisMetrics,
@@ -19,7 +19,7 @@ export function createControlMetrics({
   hub,
   directorySpace,
 }: {
-  readonly redis: Redis;
+  readonly redis: RedisClient;
   readonly hub: Pick<AgentHub, 'linkedCount' | 'drainingCount' | 'waiters'>;
   readonly directorySpace: Pick<DirectorySpace, 'freeBytes' | 'reserveBytes'>;
 }): { readonly registry: Registry; readonly durations: RequestDurations } {

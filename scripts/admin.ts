@@ -191,10 +191,10 @@ async function report(work: (cluster: Cluster) => Promise<object>): Promise<void
     () => undefined,
   );
   try {
-    const confirm = confirmation.begin();
-    const result = await work({ directory: openDirectory(redis, region), storageDir });
-    process.stdout.write(`${JSON.stringify(result, null, json ? undefined : 2)}\n`);
-    await confirm();
+    await confirmation.confirmed(async () => {
+      const result = await work({ directory: openDirectory(redis, region), storageDir });
+      process.stdout.write(`${JSON.stringify(result, null, json ? undefined : 2)}\n`);
+    });
   } finally {
     close();
   }

@@ -38,7 +38,8 @@ const newCluster = (): Env => ({
 
 /** Where Redis is, as far as the cluster has it set. */
 const REDIS = [
-  ...['REDIS_URL', 'REDIS_SENTINELS', 'REDIS_SENTINEL_NAME', 'REDIS_SENTINEL_PASSWORD'],
+  ...['REDIS_URL', 'REDIS_CLUSTER_NODES'],
+  ...['REDIS_SENTINELS', 'REDIS_SENTINEL_NAME', 'REDIS_SENTINEL_PASSWORD'],
   ...['REDIS_USERNAME', 'REDIS_PASSWORD', 'REDIS_TLS_CA', 'REDIS_CONFIRMING_REPLICAS'],
 ] as const;
 
@@ -90,7 +91,8 @@ async function installRedis({ root, address }: InstallOptions): Promise<string> 
 
 /** @throws Error when it is not known where Redis is */
 async function clusterOf({ root, address, cluster, redisUrl }: InstallOptions): Promise<Env> {
-  if (redisUrl === undefined && cluster['REDIS_SENTINELS'] !== undefined) return cluster;
+  const isNamed = ['REDIS_SENTINELS', 'REDIS_CLUSTER_NODES'].some((name) => name in cluster);
+  if (redisUrl === undefined && isNamed) return cluster;
   const url = redisUrl ?? cluster['REDIS_URL'] ?? (await ownRedisUrl(root, address));
   if (url === undefined) {
     throw new Error(

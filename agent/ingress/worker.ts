@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { isMainThread, parentPort, workerData } from 'node:worker_threads';
 import { runInBackground } from '../../shared/background.ts';
-import { connectRedis } from '../../shared/directory/redis.ts';
+import { connectDirectory } from '../../shared/directory/redis.ts';
 import { SandboxRoutes } from '../../shared/directory/sandbox-routes.ts';
 import { toError } from '../../shared/errors.ts';
 import { createHttpMetrics } from '../../shared/http/http-server.ts';
@@ -20,17 +20,18 @@ import { UseCount } from './use-count.ts';
 
 const COUNTS_EVERY_MS = 1_000;
 const DRAIN_MS = 8_000;
+const CONNECT_MS = 2_000;
 
 const settings = workerData as IngressWorkerData;
 const tell = (message: ToMain): void => parentPort?.postMessage(message, []);
 
 async function main(): Promise<void> {
   const log = createLogger('agent', { hostId: settings.hostId, region: settings.region });
-  const redis = connectRedis(settings.redis, (error) =>
+  const redis = connectDirectory(settings.redis, (error) =>
     log.warn({ err: error.message }, 'redis:error'),
   );
   // The client goes on trying; requests are answered with 503.
-  await redis.connect().catch(() => undefined);
+  await settledWithin(redis.connect(), CONNECT_MS);
   const routes = new SandboxRoutes(redis, settings.region);
   const reads = new RouteReads(routes);
   const doors = new Doors(tell, await openCertificates(settings.clusterTls, log));

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Job, Worker } from 'bullmq';
 import { Redis } from 'ioredis';
 import { queues } from '../../shared/directory/keys.ts';
-import { primaryOf } from '../../shared/directory/primary-watch.ts';
+import { primaryOf } from '../../shared/directory/primary-of.ts';
 import { queueConnection } from '../../shared/directory/redis.ts';
 import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 import { AppError, toError } from '../../shared/errors.ts';
@@ -31,6 +31,8 @@ const REFUSALS_AT_ONCE = 100;
  * for which the caller waits would wait for the sync first.
  */
 const LEAVES_AFTER_MS = 10;
+/** When Redis is asked for a job again after it has refused to hand one out. */
+const RETRY_MS = 1_000;
 const MESSAGE_LENGTH_MAX = 4000;
 const LARGE_ANSWER_BYTES = MiB;
 const NEVER_ABORTED = new AbortController().signal;
@@ -67,7 +69,8 @@ export class JobWorker {
 
   constructor(deps: JobWorkerDeps) {
     this.#deps = deps;
-    this.#redis = new Redis(queueConnection(deps.redis, { blocking: true }));
+    const prefix = queues.prefix(deps.hostId);
+    this.#redis = new Redis(queueConnection(deps.redis, { blocking: true, prefix }));
     // The workers report its errors; one that comes after they have closed is of no interest.
     this.#redis.on('error', () => undefined);
     this.#workers = {
@@ -113,6 +116,7 @@ export class JobWorker {
       connection: this.#redis,
       prefix: queues.prefix(hostId),
       concurrency: concurrency + REFUSALS_AT_ONCE,
+      runRetryDelay: RETRY_MS,
       maxStalledCount: 0,
       removeOnComplete: { count: 0 },
       removeOnFail: { count: 0 },

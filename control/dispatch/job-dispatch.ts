@@ -1,9 +1,8 @@
 import { Queue } from 'bullmq';
-import { Redis } from 'ioredis';
 import { runInBackground } from '../../shared/background.ts';
 import { queues } from '../../shared/directory/keys.ts';
-import type { QueuedJobs } from '../../shared/directory/queued-jobs.ts';
-import { isRedisRefusal, queueConnection } from '../../shared/directory/redis.ts';
+import type { QueuedJob, QueuedJobs } from '../../shared/directory/queued-jobs.ts';
+import { connectQueues, isRedisRefusal } from '../../shared/directory/redis.ts';
 import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { newJobId } from '../../shared/ids.ts';
@@ -59,18 +58,13 @@ export interface JobDispatchDeps {
   readonly nodeId: string;
   readonly redis: RedisTarget;
   readonly queuedJobs: QueuedJobs;
-  /** Which server is the primary to the connection of `queuedJobs` ({@link primaryOf}). */
-  readonly primary: () => string | undefined;
   readonly seal: JobSeal;
   readonly log: Logger;
 }
 
 /** A job that was queued, or was to be. */
-interface Queued {
+interface Queued extends QueuedJob {
   readonly queue: Queue;
-  readonly id: string;
-  /** The primary when it was queued. */
-  readonly primary: string | undefined;
 }
 
 /** Puts jobs into hosts' queues and waits for their answers on the agent links. */
@@ -81,20 +75,17 @@ export class JobDispatch {
    * A connection shared by all queues: a connection for each host's queues would soon be all that
    * Redis has.
    */
-  readonly #redis: Redis;
+  readonly #redis: ReturnType<typeof connectQueues>;
   readonly #queuedJobs: QueuedJobs;
-  readonly #primary: JobDispatchDeps['primary'];
   readonly #seal: JobSeal;
   readonly #log: Logger;
   readonly #queues = new Map<string, Queue>();
 
-  constructor({ hub, nodeId, redis, queuedJobs, primary, seal, log }: JobDispatchDeps) {
+  constructor({ hub, nodeId, redis, queuedJobs, seal, log }: JobDispatchDeps) {
     this.#hub = hub;
     this.#nodeId = nodeId;
-    this.#redis = new Redis(queueConnection(redis, { blocking: false }));
-    this.#redis.on('error', ({ message: err }) => log.warn({ err }, 'queue:error'));
+    this.#redis = connectQueues(redis, ({ message: err }) => log.warn({ err }, 'queue:error'));
     this.#queuedJobs = queuedJobs;
-    this.#primary = primary;
     this.#seal = seal;
     this.#log = log;
   }
@@ -112,7 +103,7 @@ export class JobDispatch {
   }
 
   async #call<K extends JobKind>(id: string, call: JobCall<K>): Promise<JobReply<K>> {
-    const queued = this.#plan(call, id);
+    const queued = await this.#plan(call, id);
     const settlement = this.#hub.waiters.waitFor(id, call.hostId, call.onPart);
     const overdue = setTimeout(
       () =>
@@ -141,7 +132,7 @@ export class JobDispatch {
 
   /** Leaves a job in the host's queue for when it is there; nobody waits for the answer. */
   async post<K extends JobKind>(call: JobCall<K>): Promise<void> {
-    await this.#add(this.#plan(call, newJobId()), call);
+    await this.#add(await this.#plan(call, newJobId()), call);
   }
 
   async close(): Promise<void> {
@@ -149,8 +140,9 @@ export class JobDispatch {
     this.#redis.disconnect();
   }
 
-  #plan<K extends JobKind>({ kind, hostId }: JobCall<K>, id: string): Queued {
-    return { queue: this.#queue(kind, hostId), id, primary: this.#primary() };
+  async #plan<K extends JobKind>({ kind, hostId }: JobCall<K>, id: string): Promise<Queued> {
+    const queue = this.#queue(kind, hostId);
+    return { queue, id, primary: await this.#queuedJobs.primary(queue) };
   }
 
   async #add<K extends JobKind>({ queue, id, primary }: Queued, call: JobCall<K>): Promise<void> {
@@ -205,14 +197,10 @@ export class JobDispatch {
     );
   }
 
-  /**
-   * @returns whether it will certainly never begin: what waits at another primary than the one it was
-   *   queued at may have been taken from the former one
-   */
-  async #takeBack({ queue, id, primary }: Queued): Promise<boolean> {
+  /** @returns whether it will certainly never begin */
+  async #takeBack(queued: Queued): Promise<boolean> {
     try {
-      const wasWaiting = await this.#queuedJobs.takeBack(queue, id);
-      return wasWaiting && this.#primary() === primary;
+      return await this.#queuedJobs.takeBack(queued);
     } catch {
       return false; // Redis cannot be reached.
     }

@@ -1,13 +1,24 @@
-import type { Redis } from 'ioredis';
+import { Redis } from 'ioredis';
 import { keys } from '../../shared/directory/keys.ts';
+import type { RedisClient } from '../../shared/directory/redis-client.ts';
+import { queueConnection } from '../../shared/directory/redis.ts';
 import type { Logger } from '../../shared/log.ts';
 import { sha256 } from '../../shared/secrets.ts';
+import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 
 /** Which call is meant: ids of requests count anew in each session of each caller. */
 export interface CallName {
   readonly keyId: string;
   readonly session: string;
   readonly id: string | number;
+}
+
+export interface CancellationsOptions {
+  readonly redis: RedisClient;
+  /** Where it is, for a connection of its own. */
+  readonly target: RedisTarget;
+  readonly region: string;
+  readonly log: Logger;
 }
 
 const nameOf = ({ keyId, session, id }: CallName): string =>
@@ -18,14 +29,16 @@ const nameOf = ({ keyId, session, id }: CallName): string =>
  * arrive at another node: it is published to all of them.
  */
 export class Cancellations {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
+  readonly #target: RedisTarget;
   readonly #channel: string;
   readonly #log: Logger;
   readonly #calls = new Map<string, () => void>();
   #subscriber: Redis | undefined;
 
-  constructor(redis: Redis, region: string, log: Logger) {
+  constructor({ redis, target, region, log }: CancellationsOptions) {
     this.#redis = redis;
+    this.#target = target;
     this.#channel = keys.cancelledTools(region);
     this.#log = log;
   }
@@ -56,7 +69,8 @@ export class Cancellations {
   /** Once, with the first call: most nodes serve none. The connection is opened again when it breaks. */
   #subscribe(): void {
     if (this.#subscriber !== undefined) return;
-    const subscriber = this.#redis.duplicate({ enableOfflineQueue: true, lazyConnect: false });
+    const options = { blocking: true, prefix: this.#channel }; // The connection waits until Redis is back.
+    const subscriber = new Redis(queueConnection(this.#target, options));
     this.#subscriber = subscriber;
     subscriber.on('error', (error) => this.#log.warn({ err: error.message }, 'redis:error'));
     subscriber.on('message', (_channel, name) => this.#calls.get(name)?.());

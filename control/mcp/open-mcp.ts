@@ -1,6 +1,4 @@
-import type { Redis } from 'ioredis';
-import type { Logger } from '../../shared/log.ts';
-import { Cancellations } from './cancellations.ts';
+import { Cancellations, type CancellationsOptions } from './cancellations.ts';
 import { OwnApi, type ServeApi } from './own-api.ts';
 
 /** Parts of this node that tools for language models use. Nothing is opened before it is used. */
@@ -10,10 +8,14 @@ export interface McpHost {
   close(): Promise<void>;
 }
 
-/** @param serve serves the API on a free port of the loopback address */
-export function openMcp(redis: Redis, region: string, log: Logger, serve: ServeApi): McpHost {
+interface McpOptions extends CancellationsOptions {
+  /** Serves the API on a free port of the loopback address. */
+  readonly serve: ServeApi;
+}
+
+export function openMcp({ serve, ...options }: McpOptions): McpHost {
   const ownApi = new OwnApi(serve);
-  const cancellations = new Cancellations(redis, region, log);
+  const cancellations = new Cancellations(options);
   return {
     ownApi,
     cancellations,

@@ -49,11 +49,11 @@ export class WebhookDeliveries {
     const name = queues.webhooks(region);
     const prefix = queues.prefix('webhooks');
     this.#queue = new Queue(name, {
-      connection: queueConnection(redis, { blocking: false }),
+      connection: queueConnection(redis, { blocking: false, prefix }),
       prefix,
     });
     this.#worker = new Worker(name, (job, token) => this.#deliver(job, token), {
-      connection: queueConnection(redis, { blocking: true }),
+      connection: queueConnection(redis, { blocking: true, prefix }),
       prefix,
       concurrency: LIMITS.webhooksAtOnceMax,
       removeOnComplete: { count: 0 },

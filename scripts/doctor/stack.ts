@@ -2,7 +2,8 @@
  * Checks of the running stack, or of the ports, Redis and public addresses that one would need.
  */
 import { createServer } from 'node:net';
-import { connectRedis } from '../../shared/directory/redis.ts';
+import type { Redis } from 'ioredis';
+import { connectCluster, connectRedis } from '../../shared/directory/redis.ts';
 import { readRedisTarget } from '../../shared/settings/cluster-config.ts';
 import { RedisSettings } from '../../shared/settings/cluster-settings.ts';
 import { ConfigurationError, readSettings } from '../../shared/settings/read-settings.ts';
@@ -61,38 +62,47 @@ const DURABLE = [
 
 const CLOCK_MS_MAX = 2_000;
 
+/** Inspects one server. @returns what is wrong with it */
+async function inspectServer(redis: Redis): Promise<Finding[]> {
+  const found: Finding[] = [];
+  for (const [name, wanted, otherwise] of DURABLE) {
+    const [, value = ''] = await redis.config('GET', name);
+    if (value === wanted) continue;
+    const next = `set ${name} ${wanted} in redis.conf`;
+    found.push(failed('redis', `${name} is ${value}: ${otherwise}`, next));
+  }
+  const persistence = await redis.info('persistence');
+  if (!/^aof_last_write_status:ok\r?$/mu.test(persistence)) {
+    found.push(failed('redis', 'its last write to the log failed', 'look at its disk and its log'));
+  }
+  const [seconds] = await redis.time();
+  const aheadMs = Math.abs(Date.now() - Number(seconds) * 1_000);
+  if (aheadMs > CLOCK_MS_MAX) {
+    const apart = `${Math.round(aheadMs / 1_000)} s apart`;
+    const message = `the clocks of this host and of Redis are ${apart}`;
+    found.push(failed('clock', message, 'synchronize both by NTP'));
+  }
+  return found;
+}
+
+/** Errors of a connection are thrown where it is used. */
+const ignore = (): void => undefined;
+
+/** Inspects each primary that the settings lead to. */
 async function inspectRedis(target: RedisTarget): Promise<Finding[]> {
-  const redis = connectRedis(target, () => undefined);
+  const client = 'nodes' in target ? connectCluster(target, ignore) : connectRedis(target, ignore);
   try {
-    await redis.connect();
-    const found: Finding[] = [];
-    for (const [name, wanted, otherwise] of DURABLE) {
-      const [, value = ''] = await redis.config('GET', name);
-      if (value === wanted) continue;
-      const next = `set ${name} ${wanted} in redis.conf`;
-      found.push(failed('redis', `${name} is ${value}: ${otherwise}`, next));
-    }
-    const persistence = await redis.info('persistence');
-    if (!/^aof_last_write_status:ok\r?$/mu.test(persistence)) {
-      found.push(
-        failed('redis', 'its last write to the log failed', 'look at its disk and its log'),
-      );
-    }
-    const [seconds] = await redis.time();
-    const aheadMs = Math.abs(Date.now() - Number(seconds) * 1_000);
-    found.push(
-      aheadMs > CLOCK_MS_MAX
-        ? failed(
-            'clock',
-            `the clocks of this host and of Redis are ${Math.round(aheadMs / 1_000)} s apart`,
-            'synchronize both by NTP',
-          )
-        : ok('clock', 'agrees with the clock of Redis'),
-    );
-    const isDurable = found.every(({ check }) => check !== 'redis');
-    return isDurable ? [ok('redis', 'keeps what it has acknowledged'), ...found] : found;
+    await ('nodes' in client ? client.open() : client.connect());
+    const primaries = 'nodes' in client ? client.nodes('master') : [client];
+    const found = (await Promise.all(primaries.map(inspectServer))).flat();
+    const isFine = (name: string): boolean => found.every(({ check }) => check !== name);
+    return [
+      ...(isFine('redis') ? [ok('redis', 'keeps what it has acknowledged')] : []),
+      ...found,
+      ...(isFine('clock') ? [ok('clock', 'agrees with the clock of Redis')] : []),
+    ];
   } finally {
-    redis.disconnect();
+    client.disconnect();
   }
 }
 
@@ -108,7 +118,13 @@ export async function checkRedis(config: Env): Promise<Finding[]> {
       return [ok('redis', 'does not run: ./scripts/up starts it')];
     }
     const message = `cannot be reached: ${error instanceof Error ? error.message : String(error)}`;
-    return [failed('redis', message, 'start it, or mend REDIS_URL or REDIS_SENTINELS')];
+    return [
+      failed(
+        'redis',
+        message,
+        'start it, or mend REDIS_URL, REDIS_SENTINELS or REDIS_CLUSTER_NODES',
+      ),
+    ];
   }
 }
 

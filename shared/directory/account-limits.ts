@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { keys } from './keys.ts';
 
 /** Limits that the operator may set for an account, and their units. */
@@ -37,9 +37,9 @@ export function readLimitReached(answer: unknown): LimitReached | undefined {
  * what is there, in the step in which they create: nothing is counted apart, so nothing can drift.
  */
 export class AccountLimitSettings {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
 
-  constructor(redis: Redis) {
+  constructor(redis: RedisClient) {
     this.#redis = redis;
   }
 

@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { RateLimiterRedis, RateLimiterRes } from 'rate-limiter-flexible';
 import { LIMITS } from '../limits.ts';
 import { RememberedReads } from '../remembered-reads.ts';
@@ -20,7 +20,7 @@ export interface RequestQuota {
  * disks. A change of the limits is noticed within seconds.
  */
 export class AccountQuotas {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #region: string;
   readonly #settings: AccountLimitSettings;
   readonly #limits = new RememberedReads<AccountLimits>({
@@ -30,7 +30,7 @@ export class AccountQuotas {
   /** By requests per second. */
   readonly #limiters = new Map<number, RateLimiterRedis>();
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: RedisClient, region: string) {
     this.#redis = redis;
     this.#region = region;
     this.#settings = new AccountLimitSettings(redis);
@@ -83,7 +83,7 @@ export class AccountQuotas {
  * has a way of its own with scripts, which breaks the pipelines that it makes by itself, and the
  * process with them.
  */
-function storeOf(redis: Redis): object {
+function storeOf(redis: RedisClient): object {
   let script: Script | undefined;
   return {
     defineCommand: (_name: string, { lua }: { readonly lua: string }) => {

@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { AppError } from '../errors.ts';
 import { newAccountId } from '../ids.ts';
 import { keys } from './keys.ts';
@@ -14,9 +14,9 @@ export interface Account {
 
 /** The accounts of the cluster. The operator makes them; the HTTP API only reads them. */
 export class Accounts {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
 
-  constructor(redis: Redis) {
+  constructor(redis: RedisClient) {
     this.#redis = redis;
   }
 

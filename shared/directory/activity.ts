@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { AppError } from '../errors.ts';
 import { parseJson } from '../json.ts';
 import { LIMITS } from '../limits.ts';
@@ -40,9 +40,9 @@ function matches(
 
 /** The latest changes of each account: a stream in Redis that the oldest events fall out of. */
 export class Activity {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
 
-  constructor(redis: Redis) {
+  constructor(redis: RedisClient) {
     this.#redis = redis;
   }
 

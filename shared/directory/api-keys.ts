@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { AppError } from '../errors.ts';
 import { FULL_SCOPES, type KeyScope, keyScopes } from '../key-scopes.ts';
 import { LIMITS } from '../limits.ts';
@@ -75,14 +75,14 @@ function toRecord(fields: Record<string, string>): ApiKeyRecord | undefined {
  * index to the records. This process notices at once what it deletes itself.
  */
 export class ApiKeys {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   /** A key that another process deleted is good here until its time is over (decision 0099). */
   readonly #callers = new RememberedReads<Caller | undefined>({
     forMs: LIMITS.apiKeyRememberedMs,
     max: LIMITS.apiKeysRememberedMax,
   });
 
-  constructor(redis: Redis) {
+  constructor(redis: RedisClient) {
     this.#redis = redis;
   }
 

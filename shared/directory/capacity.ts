@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
 
@@ -68,9 +68,9 @@ const heldValue = ({ memoryMib, vcpus }: SandboxResources): string => `0 ${memor
 
 /** Counts how much of each host's capacity is held or reserved, in one place for all control nodes. */
 export class SandboxCapacity {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
 
-  constructor(redis: Redis) {
+  constructor(redis: RedisClient) {
     this.#redis = redis;
   }
 

@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { LIMITS } from '../limits.ts';
 import { keys } from './keys.ts';
 import { parseJson } from '../json.ts';
@@ -22,10 +22,10 @@ const isRecent = ({ seenAt }: Entry): boolean => seenAt + LIMITS.controlNodeTtlM
 
 /** The live control nodes of a region. Each renews its own entry; agents read them all. */
 export class ControlNodes {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #key: string;
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: RedisClient, region: string) {
     this.#redis = redis;
     this.#key = keys.controlNodes(region);
   }

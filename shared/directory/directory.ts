@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { AccountLimitSettings } from './account-limits.ts';
 import { AccountQuotas } from './account-quotas.ts';
 import { Accounts } from './accounts.ts';
@@ -49,7 +49,7 @@ export interface Directory {
 
 /** @param confirmation of leases; what callers are told is confirmed where it is told */
 export const openDirectory = (
-  redis: Redis,
+  redis: RedisClient,
   region: string,
   confirmation: ReplicaConfirmation = unconfirmed,
 ): Directory => ({

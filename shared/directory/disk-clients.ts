@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { LIMITS } from '../limits.ts';
 import { sha256 } from '../secrets.ts';
 import { Script } from './script.ts';
@@ -46,7 +46,7 @@ const record = new Script(`
 export const clientsOf = (identifier: string): string => `${FIELD}${sha256(identifier)}@`;
 
 export async function recordClient(
-  redis: Redis,
+  redis: RedisClient,
   diskKey: string,
   { identifier, ipAddress }: { identifier: string; ipAddress: string },
 ): Promise<void> {

@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { keys } from './keys.ts';
 
 interface DiskRef {
@@ -16,10 +16,10 @@ const memberOf = ({ accountId, id }: DiskRef): string => `${accountId} ${id}`;
  * is noted before its record says `deleting`, so the record decides.
  */
 export class DiskDeletions {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #key: string;
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: RedisClient, region: string) {
     this.#redis = redis;
     this.#key = keys.diskDeletions(region);
   }

@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { AppError } from '../errors.ts';
 import { keys } from './keys.ts';
 import type { ReplicaConfirmation } from './replica-confirmation.ts';
@@ -91,6 +91,7 @@ const breakHold = new Script(`
 
 /** Nothing has begun yet, whatever becomes of the lease. */
 function refuse(cause: unknown): never {
+  if (!(cause instanceof AppError)) throw cause;
   const message = 'no replica of Redis has confirmed the lease on the disk; try again';
   throw new AppError('unavailable', message, { cause });
 }
@@ -103,11 +104,11 @@ const valueOf = (lease: DiskLease): string => `${lease.hostId} ${lease.epoch}`;
  * would otherwise let another host acquire it.
  */
 export class DiskLeases {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #region: string;
   readonly #confirmation: ReplicaConfirmation;
 
-  constructor(redis: Redis, region: string, confirmation: ReplicaConfirmation) {
+  constructor(redis: RedisClient, region: string, confirmation: ReplicaConfirmation) {
     this.#redis = redis;
     this.#region = region;
     this.#confirmation = confirmation;
@@ -122,17 +123,17 @@ export class DiskLeases {
     hostId: string,
     ttlMs: number,
   ): Promise<AcquiredLease | { heldBy: string }> {
-    const confirm = this.#confirmation.begin();
     const { accountId, diskId } = disk;
     const epochKey = keys.diskEpoch(this.#region, accountId, diskId);
-    const [value = '', ...attached] = (await acquire.run(
-      this.#redis,
-      [this.#leaseKey(disk), epochKey, this.#attachedKey(disk)],
-      [hostId, ttlMs],
-    )) as string[];
+    const threeKeys = [this.#leaseKey(disk), epochKey, this.#attachedKey(disk)];
+    const [value = '', ...attached] = await this.#confirmation
+      .confirmed(
+        async () => (await acquire.run(this.#redis, threeKeys, [hostId, ttlMs])) as string[],
+        ([current = '']) => current.startsWith(`${hostId} `),
+      )
+      .catch(refuse);
     const [holder = '', epoch = ''] = value.split(' ');
     if (holder !== hostId) return { heldBy: holder };
-    await confirm().catch(refuse);
     const formerHosts = attached.filter((host) => host !== hostId);
     return { accountId, diskId, hostId, epoch: Number(epoch), formerHosts };
   }
@@ -142,11 +143,11 @@ export class DiskLeases {
    * @throws AppError `outcome_unknown` when no replica confirms it: the former expiry counts
    */
   async renew(lease: DiskLease, ttlMs: number): Promise<boolean> {
-    const confirm = this.#confirmation.begin();
-    const renewed = await renew.run(this.#redis, [this.#leaseKey(lease)], [valueOf(lease), ttlMs]);
-    if (renewed !== 1) return false;
-    await confirm();
-    return true;
+    return this.#confirmation.confirmed(
+      async () =>
+        (await renew.run(this.#redis, [this.#leaseKey(lease)], [valueOf(lease), ttlMs])) === 1,
+      (isRenewed) => isRenewed,
+    );
   }
 
   /** Only for a host that has the image detached, whatever has become of the lease. */
@@ -192,14 +193,12 @@ export class DiskLeases {
   }
 
   async #hold(lease: DiskLease, kind: 'new' | 'again'): Promise<'held' | 'lost' | 'gone'> {
-    const confirm = this.#confirmation.begin();
     const disk = keys.disk(this.#region, lease.accountId, lease.diskId);
-    const result = await hold.run(
-      this.#redis,
-      [this.#leaseKey(lease), disk],
-      [valueOf(lease), kind],
+    const both = [this.#leaseKey(lease), disk];
+    const result = await this.#confirmation.confirmed(
+      () => hold.run(this.#redis, both, [valueOf(lease), kind]),
+      (outcome) => outcome === 'held',
     );
-    if (result === 'held') await confirm();
     return result === 'held' || result === 'gone' ? result : 'lost';
   }
 

@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { parseJson } from '../json.ts';
 import { keys } from './keys.ts';
 
@@ -8,10 +8,10 @@ import { keys } from './keys.ts';
  * origins and stays until the disk is removed; the disk's own record decides.
  */
 export class DiskOrigins {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #region: string;
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: RedisClient, region: string) {
     this.#redis = redis;
     this.#region = region;
   }

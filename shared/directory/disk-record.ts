@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { parseJson } from '../json.ts';
 import type { DiskStatus, RootAttrs } from '../schemas/disk.ts';
 import type { MountStatus, StoredMount } from '../schemas/disk-mount.ts';
@@ -95,7 +95,7 @@ function toUsage(fields: Record<string, string>): DiskUsage {
 
 /** Reads a disk. The commands of reads at the same time travel to Redis together. */
 export async function readDisk(
-  redis: Redis,
+  redis: RedisClient,
   { region, accountId, diskId }: { region: string; accountId: string; diskId: string },
 ): Promise<DiskEntry | undefined> {
   const [fields, users, lease] = await Promise.all([

@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { sha256 } from '../secrets.ts';
 import { keys } from './keys.ts';
 
@@ -13,10 +13,10 @@ interface DiskRef {
  * index may name too many disks; the disk's own record decides.
  */
 export class DiskUserIndex {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #region: string;
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: RedisClient, region: string) {
     this.#redis = redis;
     this.#region = region;
   }

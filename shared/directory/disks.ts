@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { parseJson } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import type { MountStatus, StoredMount } from '../schemas/disk-mount.ts';
@@ -32,7 +32,7 @@ const userPairs = (users: readonly DiskUserRecord[]): string =>
 
 /** The disks of one region. */
 export class Disks {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #userIndex: DiskUserIndex;
   readonly #origins: DiskOrigins;
   /** Many calls at once are about the same disk. */
@@ -41,7 +41,7 @@ export class Disks {
   readonly region: string;
   readonly deletions: DiskDeletions;
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: RedisClient, region: string) {
     this.#redis = redis;
     this.#userIndex = new DiskUserIndex(redis, region);
     this.#origins = new DiskOrigins(redis, region);

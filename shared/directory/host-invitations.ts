@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { LIMITS } from '../limits.ts';
 import { sha256 } from '../secrets.ts';
 import { keys } from './keys.ts';
@@ -26,10 +26,10 @@ const count = new Script(`
 
 /** Invitations of hosts, by the hash of their proof; each is for one host and ends by itself. */
 export class HostInvitations {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #region: string;
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: RedisClient, region: string) {
     this.#redis = redis;
     this.#region = region;
   }

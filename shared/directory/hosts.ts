@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { LIMITS } from '../limits.ts';
 import { parseJson } from '../json.ts';
 import { checkHostReport, type HostOrder, hostOrders, type HostReport } from '../schemas/host.ts';
@@ -52,14 +52,14 @@ export const isFenced = ({ report, fencedAt }: HostEntry): boolean => report.see
 
 /** The hosts of a region: where they reach each other, what they tell, and what is wanted of them. */
 export class Hosts {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #key: string;
   readonly #reports: string;
   readonly #orders: string;
   readonly #fences: string;
   readonly #removed: string;
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: RedisClient, region: string) {
     this.#redis = redis;
     this.#key = keys.hosts(region);
     this.#reports = keys.hostReports(region);

@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { LIMITS } from '../limits.ts';
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
@@ -132,10 +132,10 @@ function parse(text: string, answer: unknown): KeyedRequest {
  * as turns on a host, so that one account cannot leave nothing for the next.
  */
 export class IdempotencyKeys {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #bounds: IdempotencyBounds;
 
-  constructor(redis: Redis, bounds: IdempotencyBounds = BOUNDS) {
+  constructor(redis: RedisClient, bounds: IdempotencyBounds = BOUNDS) {
     this.#redis = redis;
     this.#bounds = bounds;
   }

@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { imageIdPattern } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 import {
@@ -112,10 +112,10 @@ const RESTARTED = {
 
 /** The images that were asked for, and who builds which. */
 export class Images {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #region: string;
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: RedisClient, region: string) {
     this.#redis = redis;
     this.#region = region;
   }

@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { type LimitReached, readLimitReached } from './account-limits.ts';
 import { Script } from './script.ts';
 
@@ -159,12 +159,16 @@ const NO_SHARE: Share = { vcpus: 0, memoryMib: 0 };
  * Hosts publish copies of what they own; creators claim a name first, for a limited time.
  */
 export class NamedRecords {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #keysOf: (accountId: string) => NamedRecordKeys;
   readonly #countMax: number;
 
   /** @param countMax how many records an account may have, claims included */
-  constructor(redis: Redis, keysOf: (accountId: string) => NamedRecordKeys, countMax: number) {
+  constructor(
+    redis: RedisClient,
+    keysOf: (accountId: string) => NamedRecordKeys,
+    countMax: number,
+  ) {
     this.#redis = redis;
     this.#keysOf = keysOf;
     this.#countMax = countMax;

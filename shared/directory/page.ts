@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { AppError } from '../errors.ts';
 import { LIMITS } from '../limits.ts';
 
@@ -60,7 +60,7 @@ export function pageOf<T extends { readonly createdAt: string; readonly id: stri
  * Without limit and cursor the page holds up to 1000, for clients that do not follow cursors.
  */
 export async function readPage(
-  redis: Redis,
+  redis: RedisClient,
   key: string,
   request: PageRequest,
 ): Promise<Page<string>> {

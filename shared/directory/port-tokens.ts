@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { routeIdOf } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 import { randomSecret, sha256 } from '../secrets.ts';
@@ -63,10 +63,10 @@ const isLive = ({ expiresAt }: PortToken): boolean =>
 
 /** The tokens that open private ports of sandboxes, stored as SHA-256 only, in Redis alone. */
 export class PortTokens {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #region: string;
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: RedisClient, region: string) {
     this.#redis = redis;
     this.#region = region;
   }

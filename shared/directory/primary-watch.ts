@@ -1,8 +1,8 @@
 import { Redis, type RedisOptions, SentinelConnector } from 'ioredis';
 import { redisTlsOptions, type SentinelRedis } from '../tls/redis-tls.ts';
+import { noteRunId, type Stream } from './primary-of.ts';
 
 type Connect = SentinelConnector['connect'];
-type Stream = Awaited<ReturnType<Connect>>;
 
 const SWITCHED = '+switch-master';
 const RETRY_MS = 500;
@@ -79,16 +79,6 @@ function watchOf(target: SentinelRedis): PrimaryWatch {
   return watch;
 }
 
-/** The run id of the server behind each connection that was found by Sentinels. */
-const runIds = new WeakMap<Stream, string>();
-
-/**
- * Which server is the primary to this connection, by its run id; undefined where Redis does not fail
- * over. Two connections that name the same one write to one and the same history.
- */
-export const primaryOf = ({ stream }: { readonly stream: Stream }): string | undefined =>
-  runIds.get(stream);
-
 /** How ioredis finds and reaches the primary, which must also say that it is one. */
 export function watchedConnector(target: SentinelRedis): NonNullable<RedisOptions['Connector']> {
   const watch = watchOf(target);
@@ -106,7 +96,7 @@ export function watchedConnector(target: SentinelRedis): NonNullable<RedisOption
 
     override check(info: { role?: string; run_id?: string }): boolean {
       const isPrimary = super.check(info);
-      if (isPrimary && info.run_id !== undefined) runIds.set(this.stream, info.run_id);
+      if (isPrimary) noteRunId(this.stream, info.run_id);
       return isPrimary;
     }
   };

@@ -1,4 +1,6 @@
-import type { Redis } from 'ioredis';
+import { Redis } from 'ioredis';
+import { primaryOf } from './primary-of.ts';
+import type { RedisClient } from './redis-client.ts';
 import { Script } from './script.ts';
 
 const takeBack = new Script(`
@@ -7,17 +9,43 @@ const takeBack = new Script(`
   return 1
 `);
 
+/** The server that runs a script, by its run id. In a Redis Cluster no one else knows it for sure. */
+const OWN_RUN_ID = "string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')";
+const tellPrimary = new Script(`return ${OWN_RUN_ID}`);
+const takeBackFromPrimary = new Script(`
+  if redis.call('LREM', KEYS[1], 1, ARGV[1]) == 0 then return 0 end
+  redis.call('DEL', KEYS[2])
+  return ${OWN_RUN_ID} == ARGV[2] and 1 or 0
+`);
+
 /** The part of a BullMQ queue that builds its keys. */
 interface QueueKeys {
   toKey(type: string): string;
 }
 
+/** A job as it was queued. */
+export interface QueuedJob {
+  readonly queue: QueueKeys;
+  readonly id: string;
+  /** The answer of {@link QueuedJobs.primary} at that time. */
+  readonly primary: string | undefined;
+}
+
 /** Jobs that wait in hosts' queues. */
 export class QueuedJobs {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
 
-  constructor(redis: Redis) {
+  constructor(redis: RedisClient) {
     this.#redis = redis;
+  }
+
+  /**
+   * Which server has a queue, by its run id; undefined where Redis does not fail over.
+   * @throws Error when Redis does not answer
+   */
+  async primary(queue: QueueKeys): Promise<string | undefined> {
+    if (this.#redis instanceof Redis) return primaryOf(this.#redis);
+    return String(await tellPrimary.run(this.#redis, [queue.toKey('wait')], []));
   }
 
   /** How many jobs wait in a queue, and when the oldest of them was queued (ms since the epoch). */
@@ -33,10 +61,16 @@ export class QueuedJobs {
   /**
    * Removes a job that no host has taken. `Queue.remove` would not do: it also reports success for a
    * job that ran and was removed, and for one whose host let its lock expire.
-   * @returns true when it was still waiting, and so will certainly never begin
+   * @returns true when it was still waiting at the primary that it was queued at, and so will
+   *   certainly never begin: what waits at another one may have been taken from the former one
    * @throws Error when Redis does not answer; the job may have been removed
    */
-  async takeBack(queue: QueueKeys, id: string): Promise<boolean> {
-    return (await takeBack.run(this.#redis, [queue.toKey('wait'), queue.toKey(id)], [id])) === 1;
+  async takeBack({ queue, id, primary }: QueuedJob): Promise<boolean> {
+    const both = [queue.toKey('wait'), queue.toKey(id)];
+    if (this.#redis instanceof Redis) {
+      const removed = await takeBack.run(this.#redis, both, [id]);
+      return removed === 1 && primaryOf(this.#redis) === primary;
+    }
+    return (await takeBackFromPrimary.run(this.#redis, both, [id, primary ?? ''])) === 1;
   }
 }

@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { routeIdOf } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 import type { SandboxRecord } from '../schemas/sandbox-record.ts';
@@ -99,10 +99,10 @@ export interface PortRoute {
  * announce the route of each sandbox with its record; ports live in Redis alone.
  */
 export class SandboxRoutes {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #region: string;
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: RedisClient, region: string) {
     this.#redis = redis;
     this.#region = region;
   }

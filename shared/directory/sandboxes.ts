@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { LIMITS } from '../limits.ts';
 import { SandboxRecord } from '../schemas/sandbox-record.ts';
 import { compile } from '../validate.ts';
@@ -43,7 +43,7 @@ export class Sandboxes {
   readonly #records: NamedRecords;
   readonly #routes: SandboxRoutes;
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: RedisClient, region: string) {
     const keysOf = (accountId: string) => ({
       records: keys.sandboxes(region, accountId),
       names: keys.sandboxNames(region, accountId),

@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { parseJson } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import { SnapshotRecord } from '../schemas/snapshot-record.ts';
@@ -26,7 +26,7 @@ function parse(text: string): SnapshotRecord {
 export class Snapshots {
   readonly #records: NamedRecords;
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: RedisClient, region: string) {
     const keysOf = (accountId: string) => ({
       records: keys.snapshots(region, accountId),
       names: keys.snapshotNames(region, accountId),

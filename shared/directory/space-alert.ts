@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { LIMITS } from '../limits.ts';
 import { keys } from './keys.ts';
 
@@ -7,9 +7,9 @@ import { keys } from './keys.ts';
  * storage raises it; all control nodes read it.
  */
 export class SpaceAlert {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
 
-  constructor(redis: Redis) {
+  constructor(redis: RedisClient) {
     this.#redis = redis;
   }
 

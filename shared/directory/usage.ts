@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { LIMITS } from '../limits.ts';
 import { SUM_BYTES } from './disk-scripts.ts';
 import { keys } from './keys.ts';
@@ -44,10 +44,10 @@ const addStorage = new Script(`
 
 /** Usage of each account, by months (docs/accounts.md, Usage). */
 export class UsageRecords {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
   readonly #region: string;
 
-  constructor(redis: Redis, region: string) {
+  constructor(redis: RedisClient, region: string) {
     this.#redis = redis;
     this.#region = region;
   }
@@ -101,7 +101,7 @@ export class UsageRecords {
 
   async #add(
     accountId: string,
-    change: (key: string, transaction: ReturnType<Redis['multi']>) => void,
+    change: (key: string, transaction: ReturnType<RedisClient['multi']>) => void,
   ): Promise<void> {
     const key = this.#keyOfNow(accountId);
     const transaction = this.#redis.multi();

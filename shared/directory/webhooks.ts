@@ -1,4 +1,4 @@
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 import { parseJson } from '../json.ts';
 import { LIMITS } from '../limits.ts';
 import type { Webhook, WebhookDelivery } from '../schemas/webhook.ts';
@@ -26,9 +26,9 @@ const replace = new Script(`
 
 /** Where accounts have events sent, and what became of the latest attempts. */
 export class Webhooks {
-  readonly #redis: Redis;
+  readonly #redis: RedisClient;
 
-  constructor(redis: Redis) {
+  constructor(redis: RedisClient) {
     this.#redis = redis;
   }
 

@@ -41,61 +41,76 @@ export const certificatePaths = (
 ): CertificatePaths | undefined =>
   certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
 
-const ONLY_WITH_SENTINELS = [
-  'REDIS_SENTINEL_NAME',
-  'REDIS_SENTINEL_PASSWORD',
-  'REDIS_USERNAME',
-  'REDIS_PASSWORD',
+const WAYS = ['REDIS_URL', 'REDIS_SENTINELS', 'REDIS_CLUSTER_NODES'] as const;
+/** Settings that only go with some of the ways to find Redis. */
+const ONLY_WITH = [
+  ['REDIS_SENTINEL_NAME', ['REDIS_SENTINELS']],
+  ['REDIS_SENTINEL_PASSWORD', ['REDIS_SENTINELS']],
+  ['REDIS_USERNAME', ['REDIS_SENTINELS', 'REDIS_CLUSTER_NODES']],
+  ['REDIS_PASSWORD', ['REDIS_SENTINELS', 'REDIS_CLUSTER_NODES']],
 ] as const;
+
+const isSet = (value: unknown): boolean =>
+  Array.isArray(value) ? value.length > 0 : value !== undefined;
 
 /** Problems that the settings of Redis have in combination. */
 function redisProblems(settings: Static<typeof RedisSettings>): string[] {
-  const { REDIS_URL: url, REDIS_SENTINELS: sentinels, REDIS_TLS_CA, REDIS_TLS_CERT } = settings;
+  const { REDIS_URL: url, REDIS_TLS_CA, REDIS_TLS_CERT } = settings;
   const problems = togetherOrNone(settings, ['REDIS_TLS_CERT', 'REDIS_TLS_KEY']);
-  if (sentinels.length > 0) {
-    if (url !== undefined) problems.push('REDIS_URL and REDIS_SENTINELS are both set: unset one');
-    if (settings.REDIS_SENTINEL_NAME === undefined) {
-      problems.push('REDIS_SENTINEL_NAME is not set, but REDIS_SENTINELS is');
-    }
+  const [way, second] = WAYS.filter((name) => isSet(settings[name]));
+  if (way === undefined) {
+    problems.push('REDIS_URL is not set, nor is REDIS_SENTINELS or REDIS_CLUSTER_NODES');
+  }
+  if (second !== undefined) problems.push(`${way} and ${second} are both set: unset one`);
+  for (const [name, ways] of ONLY_WITH) {
+    if (!isSet(settings[name]) || ways.some((each) => isSet(settings[each]))) continue;
+    problems.push(`${name} is set, but ${ways.join(' or ')} is not`);
+  }
+  if (way === 'REDIS_SENTINELS' && settings.REDIS_SENTINEL_NAME === undefined) {
+    problems.push('REDIS_SENTINEL_NAME is not set, but REDIS_SENTINELS is');
+  }
+  if (url === undefined) {
     if (REDIS_TLS_CERT !== undefined && REDIS_TLS_CA === undefined) {
       problems.push('REDIS_TLS_CA is not set, but REDIS_TLS_CERT is');
     }
-    return problems;
-  }
-  for (const name of ONLY_WITH_SENTINELS) {
-    if (settings[name] !== undefined) problems.push(`${name} is set, but REDIS_SENTINELS is not`);
-  }
-  if (url === undefined) problems.push('REDIS_URL is not set, nor is REDIS_SENTINELS');
-  else if (!url.startsWith('rediss:') && (REDIS_TLS_CA ?? REDIS_TLS_CERT) !== undefined) {
+  } else if (!url.startsWith('rediss:') && (REDIS_TLS_CA ?? REDIS_TLS_CERT) !== undefined) {
     problems.push('REDIS_URL must begin with rediss://, because REDIS_TLS_CA or _CERT is set');
   }
   return problems;
 }
 
+function toAddress(text: string): { host: string; port: number } {
+  const { hostname, port } = new URL(`redis://${text}`);
+  return { host: hostname.replace(/^\[(.*)\]$/u, '$1'), port: Number(port) };
+}
+
 /** @throws ConfigurationError */
 export function readRedisTarget(settings: Static<typeof RedisSettings>): RedisTarget {
   refuseProblems(redisProblems(settings));
-  const { REDIS_URL: url = '', REDIS_SENTINELS: sentinels, REDIS_TLS_CA: caPath } = settings;
+  const { REDIS_URL: url, REDIS_SENTINELS: sentinels, REDIS_TLS_CA: caPath } = settings;
   const tls = { caPath, certPath: settings.REDIS_TLS_CERT, keyPath: settings.REDIS_TLS_KEY };
-  if (sentinels.length === 0) return url.startsWith('rediss:') ? { url, tls } : { url };
-  return {
-    sentinels: sentinels.map((item) => {
-      const { hostname, port } = new URL(`redis://${item}`);
-      return { host: hostname.replace(/^\[(.*)\]$/u, '$1'), port: Number(port) };
-    }),
-    name: settings.REDIS_SENTINEL_NAME ?? '',
+  if (url !== undefined) return url.startsWith('rediss:') ? { url, tls } : { url };
+  const access = {
     username: settings.REDIS_USERNAME,
     password: settings.REDIS_PASSWORD,
-    sentinelPassword: settings.REDIS_SENTINEL_PASSWORD,
     tls: caPath === undefined ? undefined : tls,
+  };
+  if (sentinels.length === 0) {
+    return { nodes: settings.REDIS_CLUSTER_NODES.map(toAddress), ...access };
+  }
+  return {
+    sentinels: sentinels.map(toAddress),
+    name: settings.REDIS_SENTINEL_NAME ?? '',
+    sentinelPassword: settings.REDIS_SENTINEL_PASSWORD,
+    ...access,
   };
 }
 
 /** Where Redis fails over, one replica has a change before its answer, unless it is set otherwise. */
 export const confirmingReplicas = ({
   REDIS_CONFIRMING_REPLICAS: replicas,
-  REDIS_SENTINELS: sentinels,
-}: Static<typeof RedisSettings>): number => replicas ?? (sentinels.length > 0 ? 1 : 0);
+  REDIS_URL: url,
+}: Static<typeof RedisSettings>): number => replicas ?? (url === undefined ? 1 : 0);
 
 /** The keys, 32 bytes each. */
 export const readEncryptionKeys = ({

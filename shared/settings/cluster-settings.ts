@@ -28,10 +28,9 @@ const redisSettings = {
     text({
       pattern: '^rediss?://',
       form: 'URL',
-      fallback: 'required, or `REDIS_SENTINELS`',
+      fallback: 'required, or `REDIS_SENTINELS`, or `REDIS_CLUSTER_NODES`',
       setUp: 'made by set-up',
-      description:
-        'a single Redis: `redis://:password@host:port/db`, or `rediss://` for TLS. Not Redis Cluster ([decision 0078](decisions/0078-redis-by-sentinel.md))',
+      description: 'a single Redis: `redis://:password@host:port/db`, or `rediss://` for TLS',
     }),
   ),
   REDIS_SENTINELS: list({
@@ -40,6 +39,13 @@ const redisSettings = {
     isFit: isHostAndPort,
     description:
       'instead of `REDIS_URL`: the Sentinels that know the primary ([Redis that fails over](#redis-that-fails-over)). They and Redis speak TLS when `REDIS_TLS_CA` is set',
+  }),
+  REDIS_CLUSTER_NODES: list({
+    form: '`host:port`',
+    expected: 'host:port of some nodes, separated by commas',
+    isFit: isHostAndPort,
+    description:
+      'instead of `REDIS_URL`: some nodes of a Redis Cluster, which tell of the others ([Redis Cluster](#redis-cluster)). All speak TLS when `REDIS_TLS_CA` is set',
   }),
   REDIS_SENTINEL_NAME: Type.Optional(
     text({
@@ -53,16 +59,16 @@ const redisSettings = {
     text({ fallback: 'none', description: 'password of the Sentinels (`requirepass` there)' }),
   ),
   REDIS_USERNAME: Type.Optional(
-    text({ fallback: 'none', description: 'user of Redis, with `REDIS_SENTINELS`' }),
+    text({ fallback: 'none', description: 'user of Redis, without `REDIS_URL`' }),
   ),
   REDIS_PASSWORD: Type.Optional(
-    text({ fallback: 'none', description: 'password of Redis, with `REDIS_SENTINELS`' }),
+    text({ fallback: 'none', description: 'password of Redis, without `REDIS_URL`' }),
   ),
   REDIS_CONFIRMING_REPLICAS: Type.Optional(
     integer({
       minimum: 0,
       maximum: 9,
-      fallback: '1 with `REDIS_SENTINELS`, else 0',
+      fallback: '0 with `REDIS_URL`, else 1',
       description:
         'a change is answered, and a lease counts, once so many replicas of Redis have it. With fewer replicas connected, changes answer 500 `outcome_unknown`',
     }),

@@ -27,8 +27,21 @@ export interface SentinelRedis {
   readonly tls: RedisTlsPaths | undefined;
 }
 
+/** A Redis Cluster: several primaries, each with replicas, that share the keys by hash slots. */
+export interface ClusteredRedis {
+  /** Some of its nodes; they tell of the others. */
+  readonly nodes: readonly { readonly host: string; readonly port: number }[];
+  readonly username: string | undefined;
+  readonly password: string | undefined;
+  /** Undefined: no TLS. */
+  readonly tls: RedisTlsPaths | undefined;
+}
+
+/** A Redis with one primary, of which each connection is to that one. */
+export type RedisWithOnePrimary = SingleRedis | SentinelRedis;
+
 /** Where Redis is. */
-export type RedisTarget = SingleRedis | SentinelRedis;
+export type RedisTarget = RedisWithOnePrimary | ClusteredRedis;
 
 /** The file's text as it is now; as it was when it cannot be read. */
 function currentText(path: string | undefined): () => string | undefined {

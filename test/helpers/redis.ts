@@ -4,12 +4,20 @@ import { freePorts } from './ports.ts';
 import { temporaryDirectory } from './temporary.ts';
 import { waitFor } from './wait.ts';
 
-/** A Redis of the test's own, with a connection to it; ended when it is disposed of. */
+const LAST_SLOT = 16_383;
+
+/**
+ * A Redis of the test's own, with a connection to it; ended when it is disposed of. It is the only
+ * node of a Redis Cluster, so that it refuses commands and scripts whose keys are of several slots.
+ */
 export async function startRedis(): Promise<AsyncDisposable & { readonly redis: Redis }> {
   const stack = new AsyncDisposableStack();
   const { path } = stack.use(await temporaryDirectory());
-  const [port = 0] = await freePorts(1);
-  const options = ['--bind', '127.0.0.1', '--port', String(port), '--dir', path, '--save', ''];
+  const [port = 0, busPort = 0] = await freePorts(2);
+  const options = [
+    ...['--bind', '127.0.0.1', '--port', String(port), '--dir', path, '--save', ''],
+    ...['--cluster-enabled', 'yes', '--cluster-port', String(busPort)],
+  ];
   const daemon = new Daemon('redis', ['redis-server', ...options], {}, `${path}/redis.log`);
   daemon.start();
   stack.defer(async () => {
@@ -32,5 +40,7 @@ export async function startRedis(): Promise<AsyncDisposable & { readonly redis: 
     }
   });
   stack.defer(() => redis.disconnect());
+  await redis.cluster('ADDSLOTSRANGE', 0, LAST_SLOT);
+  await waitFor('the slots', async () => (await redis.cluster('INFO')).includes('state:ok'));
   return { redis, [Symbol.asyncDispose]: () => stack.disposeAsync() };
 }

@@ -64,7 +64,10 @@ export class ScriptedHost {
     const answer = ({ id = '', data }: Job): Promise<void> =>
       this.#answer(seal.open(queue, id, data));
     this.#worker = new Worker(queue, answer, {
-      connection: queueConnection({ url: environment['REDIS_URL'] ?? '' }, { blocking: true }),
+      connection: queueConnection(
+        { url: environment['REDIS_URL'] ?? '' },
+        { blocking: true, prefix: '' },
+      ),
       prefix: queues.prefix(hostId),
       concurrency: 100,
     });

@@ -6,7 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Redis } from 'ioredis';
 import { openDirectory } from '../../shared/directory/directory.ts';
-import { connectRedis } from '../../shared/directory/redis.ts';
+import type { RedisClient } from '../../shared/directory/redis-client.ts';
+import { connectCluster, connectDirectory, connectRedis } from '../../shared/directory/redis.ts';
 import { readEnvFile } from '../../scripts/env-file.ts';
 import { paths as hostPaths } from '../../agent/system/paths.ts';
 import { paths } from '../../scripts/local-paths.ts';
@@ -119,6 +120,7 @@ export class Stack {
   readonly agents: StackNode[] = [];
   readonly loops: LoopWatch;
   #client: Promise<Redis> | undefined;
+  #directoryClient: Promise<RedisClient> | undefined;
   #stopped: Promise<void> | undefined;
 
   private constructor(directory: string, environment: Environment) {
@@ -150,7 +152,7 @@ export class Stack {
     const environment: Environment = {
       NODE_COMPILE_CACHE: join(root, '.local/compile-cache'),
       UV_THREADPOOL_SIZE: '32', // The size in the Procfile.
-      ...(settings['REDIS_SENTINELS'] === undefined
+      ...(settings['REDIS_SENTINELS'] === undefined && settings['REDIS_CLUSTER_NODES'] === undefined
         ? { REDIS_URL: `${scheme('redis', settings['REDIS_TLS_CA'])}://${loopback}:${redis}` }
         : {}),
       CLUSTER_ID: `cl-${randomBytes(4).toString('hex')}`,
@@ -187,7 +189,7 @@ export class Stack {
     Stack.#running.add(stack);
     for (const daemon of [stack.redis, stack.control, stack.agent]) daemon.isDetached = isDetached;
     try {
-      // With Sentinels Redis is the test's own.
+      // A Redis that fails over is the test's own.
       if (environment['REDIS_URL'] !== undefined) await stack.startRedis();
       await stack.startControl();
       await provideTemplatesTo(environment);
@@ -213,7 +215,7 @@ export class Stack {
 
   async startRedis(): Promise<void> {
     await startDaemon(this.redis, async () => {
-      const client = connectRedis(redisTarget(this.environment), () => undefined);
+      const client = connectDirectory(redisTarget(this.environment), () => undefined);
       try {
         await client.connect();
         return (await client.ping()) === 'PONG';
@@ -297,13 +299,24 @@ export class Stack {
   }
 
   async #connectRedis(): Promise<Redis> {
-    const client = connectRedis(redisTarget(this.environment), () => undefined);
+    const target = redisTarget(this.environment);
+    assert(!('nodes' in target), 'a Redis Cluster has several servers');
+    const client = connectRedis(target, () => undefined);
     await client.connect();
     return client;
   }
 
+  async #connectDirectory(): Promise<RedisClient> {
+    const target = redisTarget(this.environment);
+    if (!('nodes' in target)) return this.redisClient();
+    const client = connectCluster(target, () => undefined);
+    await client.open();
+    return client;
+  }
+
   async openDirectory(): Promise<ReturnType<typeof openDirectory>> {
-    return openDirectory(await this.redisClient(), this.environment['REGION'] ?? '');
+    this.#directoryClient ??= this.#connectDirectory();
+    return openDirectory(await this.#directoryClient, this.environment['REGION'] ?? '');
   }
 
   /** A client with a new account's key. */
@@ -332,6 +345,7 @@ export class Stack {
 
   async #stop(): Promise<void> {
     (await this.#client?.catch(() => undefined))?.disconnect();
+    (await this.#directoryClient?.catch(() => undefined))?.disconnect();
     // Nothing may be left on the host, sandboxes included.
     const agents = await stopAll(this.agents, 'SIGPWR');
     const codes = [...agents, ...(await stopAll(this.controls, 'SIGTERM'))];

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import { type Env, readEnvFile, writeEnvFile } from '../../scripts/env-file.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 
@@ -38,13 +38,22 @@ async function clusterIn(root: string): Promise<string> {
 const unitIn = (root: string, role: string): string =>
   join(root, `etc/systemd/system/berth-${role}.service`);
 
-test('control nodes of a cluster whose Redis fails over have its Sentinels from the first', async (t) => {
-  await using first = await temporaryDirectory();
-  await using second = await temporaryDirectory();
-  const redis = {
+const replicated = [
+  {
     REDIS_SENTINELS: '10.0.0.1:26379,10.0.0.2:26379,10.0.0.3:26379',
     ...{ REDIS_SENTINEL_NAME: 'berth', REDIS_PASSWORD: 'secret' },
-  };
+  },
+  { REDIS_CLUSTER_NODES: '10.0.0.1:6379,10.0.0.2:6379', REDIS_PASSWORD: 'secret' },
+];
+for (const redis of replicated) {
+  const [way] = Object.keys(redis);
+  test(`control nodes of a cluster whose Redis fails over have ${way} from the first`, (t) =>
+    installTwice(t, redis));
+}
+
+async function installTwice(t: ExecutionContext, redis: Record<string, string>): Promise<void> {
+  await using first = await temporaryDirectory();
+  await using second = await temporaryDirectory();
   await mkdir(join(first.path, 'etc/berth'), { recursive: true });
   await writeEnvFile(join(first.path, 'etc/berth/control.env'), redis);
   t.is((await install('control', '--root', first.path, '--address', '10.0.0.1')).code, 0);
@@ -55,7 +64,7 @@ test('control nodes of a cluster whose Redis fails over have its Sentinels from 
     t.like(await settingsOf(root, 'control'), redis);
     t.is((await settingsOf(root, 'control'))['REDIS_URL'], undefined);
   }
-});
+}
 
 test('three hosts get configurations of one cluster, which control and agent accept', async (t) => {
   await using first = await temporaryDirectory();

@@ -42,7 +42,10 @@ test.before(async (t) => {
   const [lease = ''] = await redis.keys(`*:disk:${id}:lease`);
   const hostId = (await redis.get(lease))?.split(' ')[0] ?? '';
   const options = {
-    connection: queueConnection({ url: stack.environment['REDIS_URL'] ?? '' }, { blocking: false }),
+    connection: queueConnection(
+      { url: stack.environment['REDIS_URL'] ?? '' },
+      { blocking: false, prefix: '' },
+    ),
     prefix: queues.prefix(hostId),
   };
   Object.assign(t.context, {

@@ -55,7 +55,7 @@ test(
   'no Redis',
   refusesToStart,
   { REDIS_URL: 'redis://127.0.0.1:1' },
-  /^agent: Redis cannot be reached, see REDIS_URL or REDIS_SENTINELS$/mu,
+  /^agent: Redis cannot be reached, see REDIS_URL, REDIS_SENTINELS or REDIS_CLUSTER_NODES$/mu,
 );
 
 test(

@@ -2,66 +2,17 @@
  * Commands, disks and keys while the primary of Redis is killed, or paused so that it comes back as
  * one that knows nothing of its successor. What callers were told is compared with what is there.
  */
-import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec, newName } from '../helpers/disks.ts';
+import { findLies, repeat, runMarked, runMarkedIn } from '../helpers/marked-commands.ts';
 import { RedisGroup } from '../helpers/redis-sentinel.ts';
 import { containerSettings, createSandbox, execIn, sandboxPath } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const CALLERS = 6;
-
-interface Answer {
-  readonly id: string;
-  readonly code: string;
-}
-
-/** Runs a command that leaves its mark each time it runs. */
-async function runMarked(api: ApiClient, diskId: string): Promise<Answer> {
-  const id = randomBytes(6).toString('hex');
-  const command = `echo ${id} >> log`;
-  const { body } = await api.call('POST', `/api/disks/${diskId}/exec`, { command });
-  return { id, code: body.success ? 'ok' : body.code };
-}
-
-/** The same in a sandbox. Its record says how a command ended that the caller lost sight of. */
-async function runMarkedIn(api: ApiClient, sandboxId: string): Promise<Answer> {
-  const id = randomBytes(6).toString('hex');
-  const command = `echo ${id} >> /root/log`;
-  const { body } = await api.call('POST', `${sandboxPath(sandboxId)}/execs?wait=true`, { command });
-  return { id, code: body.success ? 'ok' : body.code };
-}
-
-/** How often a command may have run, given its answer. */
-const runsAllowed: Record<string, readonly [least: number, most: number]> = {
-  ok: [1, 1],
-  unavailable: [0, 0],
-  outcome_unknown: [0, 1],
-  timeout: [0, 1],
-};
-
-/** Keeps calling until told to stop. @returns all answers */
-async function repeat<T>(isOver: () => boolean, call: () => Promise<T>): Promise<T[]> {
-  const answers: T[] = [];
-  while (!isOver()) {
-    answers.push(await call());
-    await sleep(20);
-  }
-  return answers;
-}
-
-/** Compares the answers about commands with how often each ran. @returns the contradictions */
-function findLies(answers: readonly Answer[], log: string): string[] {
-  const marks = log.trimEnd().split('\n');
-  return answers.flatMap(({ id, code }) => {
-    const runs = marks.filter((mark) => mark === id).length;
-    const [least, most] = runsAllowed[code] ?? [1, 0];
-    return runs >= least && runs <= most ? [] : [`${id} answered ${code}, ran ${runs} times`];
-  });
-}
 
 /** Creates a sandbox. @returns its id once it was acknowledged */
 async function makeSandbox(api: ApiClient): Promise<string | undefined> {

@@ -42,7 +42,10 @@ test('A job that the agent does not know is answered at once, and not begun', as
   node.send({ type: 'registered', nodeId: node.nodeId, connectionKeys });
 
   const queue = new Queue(queues.host(hostId), {
-    connection: queueConnection({ url: stack.environment['REDIS_URL'] ?? '' }, { blocking: false }),
+    connection: queueConnection(
+      { url: stack.environment['REDIS_URL'] ?? '' },
+      { blocking: false, prefix: '' },
+    ),
     prefix: queues.prefix(hostId),
   });
   try {

@@ -5,8 +5,5 @@ import type { RequestState } from './request-state.ts';
 /** Answers a call that changed something once replicas of Redis have the change, too. */
 export const confirmWrites =
   (confirmation: ReplicaConfirmation): Middleware<RequestState> =>
-  async (_ctx, next) => {
-    const confirm = confirmation.begin();
-    await next();
-    await confirm();
-  };
+  (_ctx, next) =>
+    confirmation.confirmed(next);

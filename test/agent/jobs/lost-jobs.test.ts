@@ -15,7 +15,8 @@ async function openQueue(): Promise<
   await using opened = new AsyncDisposableStack();
   const { redis } = opened.use(await startRedis());
   const url = `redis://127.0.0.1:${redis.options.port}`;
-  const options = { connection: queueConnection({ url }, { blocking: true }) };
+  const prefix = '{bull}';
+  const options = { prefix, connection: queueConnection({ url }, { blocking: true, prefix }) };
   const queue = new Queue('jobs', options);
   opened.defer(() => queue.close());
   const worker = new Worker('jobs', null, { ...options, autorun: false });

@@ -11,7 +11,7 @@ const test = anyTest.serial as TestFn<{ server: Server; queue: Queue; jobs: Queu
 const PREFIX = 'berth:{host}:bull';
 
 const connectionTo = ({ redis }: Server, blocking: boolean) =>
-  queueConnection({ url: `redis://127.0.0.1:${redis.options.port}` }, { blocking });
+  queueConnection({ url: `redis://127.0.0.1:${redis.options.port}` }, { blocking, prefix: PREFIX });
 
 test.before(async (t) => {
   const server = await startRedis();
@@ -44,8 +44,8 @@ test('a waiting job is taken back once, and no host ever gets it', async (t) => 
   const { server, queue, jobs } = t.context;
   await add(t.context, 'taken-back');
   await add(t.context, 'stays');
-  t.true(await jobs.takeBack(queue, 'taken-back'));
-  t.false(await jobs.takeBack(queue, 'taken-back'));
+  t.true(await jobs.takeBack({ queue, id: 'taken-back', primary: undefined }));
+  t.false(await jobs.takeBack({ queue, id: 'taken-back', primary: undefined }));
   const ran: string[] = [];
   await using _worker = startWorker(server, async (id) => {
     ran.push(id);
@@ -69,7 +69,7 @@ test('a job that ran and was removed is not taken back', async (t) => {
   await waitFor('the job to leave the queue', async () => {
     return ran.length > 0 && (await server.redis.exists(queue.toKey('ended'))) === 0;
   });
-  t.false(await jobs.takeBack(queue, 'ended'));
+  t.false(await jobs.takeBack({ queue, id: 'ended', primary: undefined }));
 });
 
 test('a job under way is not taken back, even after its lock expired', async (t) => {
@@ -83,6 +83,6 @@ test('a job under way is not taken back, even after its lock expired', async (t)
   await add(t.context, 'at-work');
   await begun.promise;
   await server.redis.del(`${queue.toKey('at-work')}:lock`);
-  t.false(await jobs.takeBack(queue, 'at-work'));
+  t.false(await jobs.takeBack({ queue, id: 'at-work', primary: undefined }));
   release.resolve();
 });

@@ -22,9 +22,7 @@ test('what was written is at the replicas once it is confirmed, many writes at a
     const replicas = group.replicas(await group.primary());
     await Promise.all(
       Array.from({ length: CALLERS }, async (_, i) => {
-        const confirm = confirmation.begin();
-        await redis.set(`key-${i}`, 'written');
-        await confirm();
+        await confirmation.confirmed(() => redis.set(`key-${i}`, 'written'));
         for (const replica of replicas) {
           t.is(await group.ask(replica, (server) => server.get(`key-${i}`)), 'written');
         }
@@ -43,11 +41,10 @@ test('what no replica confirms in time is told apart, and the next writes are co
   const replicas = group.replicas(await group.primary());
   try {
     for (const { daemon } of replicas) process.kill(daemon.pid, 'SIGSTOP');
-    const confirm = confirmation.begin();
-    await redis.set('key', 'written');
-    t.is(codeOf(await t.throwsAsync(confirm())), 'outcome_unknown');
+    const write = () => redis.set('key', 'written');
+    t.is(codeOf(await t.throwsAsync(confirmation.confirmed(write))), 'outcome_unknown');
     for (const { daemon } of replicas) process.kill(daemon.pid, 'SIGCONT');
-    await t.notThrowsAsync(confirmation.begin()());
+    await t.notThrowsAsync(confirmation.confirmed(write));
   } finally {
     close();
   }
@@ -57,20 +54,21 @@ test('a failover between a write and its confirmation is noticed', async (t) => 
   await using group = await RedisGroup.start();
   const { redis, confirmation, close } = await open(group, 1);
   try {
-    const confirm = confirmation.begin();
-    await redis.set('key', 'written');
-    const former = await group.primary();
-    process.kill(former.daemon.pid, 'SIGKILL');
-    await group.successor(former);
-    await waitFor('writes to be confirmed by the other replica', () =>
-      confirmation
-        .begin()()
-        .then(
-          () => true,
-          () => false,
-        ),
-    );
-    t.is(codeOf(await t.throwsAsync(confirm())), 'outcome_unknown');
+    const outlived = confirmation.confirmed(async () => {
+      await redis.set('key', 'written');
+      const former = await group.primary();
+      process.kill(former.daemon.pid, 'SIGKILL');
+      await group.successor(former);
+      await waitFor('writes to be confirmed by the other replica', () =>
+        confirmation
+          .confirmed(() => redis.set('other', 'written'))
+          .then(
+            () => true,
+            () => false,
+          ),
+      );
+    });
+    t.is(codeOf(await t.throwsAsync(outlived)), 'outcome_unknown');
   } finally {
     close();
   }

@@ -136,17 +136,22 @@ const AGENT = {
 
 const SENTINELS = { REDIS_SENTINELS: '10.0.0.1:26379,[::1]:1', REDIS_SENTINEL_NAME: 'berth' };
 for (const [what, settings, problem] of [
-  ['no Redis', {}, 'REDIS_URL is not set, nor is REDIS_SENTINELS'],
+  ['no Redis', {}, 'REDIS_URL is not set, nor is REDIS_SENTINELS or REDIS_CLUSTER_NODES'],
   ['two ways to find Redis', SENTINELS, 'REDIS_URL and REDIS_SENTINELS are both set: unset one'],
   [
     'a password without Sentinels',
     { REDIS_PASSWORD: 'secret' },
-    'REDIS_PASSWORD is set, but REDIS_SENTINELS is not',
+    'REDIS_PASSWORD is set, but REDIS_SENTINELS or REDIS_CLUSTER_NODES is not',
   ],
   [
     'Sentinels without a name',
     { REDIS_SENTINELS: 'redis:26379' },
     'REDIS_SENTINEL_NAME is not set, but REDIS_SENTINELS is',
+  ],
+  [
+    'Sentinels beside nodes of a Redis Cluster',
+    { ...SENTINELS, REDIS_CLUSTER_NODES: '10.0.0.1:6379' },
+    'REDIS_SENTINELS and REDIS_CLUSTER_NODES are both set: unset one',
   ],
   ['Sentinels without ports', { REDIS_SENTINELS: 'redis' }, 'REDIS_SENTINELS must be host:port'],
 ] as const) {
@@ -173,6 +178,20 @@ test('Sentinels are read with their addresses and passwords', (t) => {
     sentinelPassword: undefined,
     tls: undefined,
   });
+});
+
+test('nodes of a Redis Cluster are read, and one replica of each confirms changes', (t) => {
+  const { REDIS_URL: _, ...others } = AGENT;
+  const nodes = { REDIS_CLUSTER_NODES: '10.0.0.1:6379,redis-2:6380', REDIS_PASSWORD: 'secret' };
+  const { cluster } = readAgentConfig({ ...others, ...nodes });
+  t.deepEqual(cluster.redis, {
+    nodes: [
+      { host: '10.0.0.1', port: 6379 },
+      { host: 'redis-2', port: 6380 },
+    ],
+    ...{ username: undefined, password: 'secret', tls: undefined },
+  });
+  t.is(cluster.confirmingReplicas, 1);
 });
 
 test('an agent gets its defaults from the host and from its other settings', (t) => {
