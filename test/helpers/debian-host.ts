@@ -33,7 +33,7 @@ const forward = (from: number, to: number): string => `hostfwd=tcp:127.0.0.1:${f
 export async function runGroup(
   program: string,
   args: readonly string[],
-  options: { readonly signal: AbortSignal; readonly env?: NodeJS.ProcessEnv },
+  options: { readonly signal: AbortSignal },
 ): Promise<string> {
   const timeout = ['--kill-after=20', String(WAIT_MS_MAX / 1000), program, ...args];
   const { stdout } = await run('timeout', timeout, { maxBuffer: 2 ** 26, ...options });
