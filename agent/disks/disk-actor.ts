@@ -195,6 +195,7 @@ export class DiskActor {
       await this.#deps.uses.measureBeforeUnmount(this.#disk.diskId);
       const reason = new AppError('disk_moved', 'another host takes the disk');
       await this.#detach(reason, LIMITS.bucketDetachMsMax);
+      this.#storage.refuseIfSetAside();
     });
   }
 

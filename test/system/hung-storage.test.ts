@@ -3,6 +3,7 @@ import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import { LIMITS } from '../../shared/limits.ts';
+import type { Host } from '../../shared/schemas/host.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, diskFolder, exec } from '../helpers/disks.ts';
 import { FrozenStorage } from '../helpers/frozen-storage.ts';
@@ -95,6 +96,30 @@ test.serial(
     t.regex(agent === undefined ? '' : await admin(agent, 'readyz'), /^200/u);
     storage.thaw();
     t.is(await comesBack(t.context, 'echo back > file && cat file'), 'back\n');
+    t.is(await gauge(stack, 'berth_disks_set_aside'), 0);
+  },
+);
+
+test.serial(
+  'a host whose disks are to go gives the others up when the storage of one hangs',
+  async (t) => {
+    const { stack, storage, api, wellId } = t.context;
+    const operator = await stack.newClient(['operator']);
+    const [host] = await operator.data<Host[]>('GET', '/api/hosts');
+    const path = `/api/hosts/${host?.id}`;
+    const disks = async (): Promise<number> => (await operator.data<Host>('GET', path)).disks;
+    await comesBack(t.context, 'echo late > file'); // Its blocks wait to be written.
+    await exec(api, wellId, 'echo early > file');
+    storage.freeze();
+    await operator.data('POST', `${path}/cordon`);
+    await waitFor('the disks to go', async () => (await disks()) === 0);
+    await waitFor('its word', async () => (await gauge(stack, 'berth_disks_set_aside')) === 1);
+    await operator.data('POST', `${path}/uncordon`);
+    t.true(await othersWork(t.context));
+    t.is((await exec(api, wellId, 'cat file')).stdout, 'early\n');
+    t.deepEqual(await refusal(t.context), [503, 'unavailable']);
+    storage.thaw();
+    t.is(await comesBack(t.context, 'cat file'), 'late\n');
     t.is(await gauge(stack, 'berth_disks_set_aside'), 0);
   },
 );

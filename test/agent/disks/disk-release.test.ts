@@ -1,0 +1,72 @@
+/* A host that is asked for a disk whose storage hangs says so, and gives it up later. */
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import { pino } from 'pino';
+import { DiskActor } from '../../../agent/disks/disk-actor.ts';
+import { DiskFiles } from '../../../agent/disks/disk-files.ts';
+import { DiskUses } from '../../../agent/disks/disk-use.ts';
+import { LoopDevices } from '../../../agent/disks/loop-devices.ts';
+import { StorageCalls } from '../../../agent/disks/storage-calls.ts';
+import { clearUploads } from '../../../agent/objects/store/clear-uploads.ts';
+import { StorageFence } from '../../../agent/system/storage-fence.ts';
+import { openDirectory } from '../../../shared/directory/directory.ts';
+import { AppError } from '../../../shared/errors.ts';
+import { newHostId } from '../../../shared/ids.ts';
+import { MiB } from '../../../shared/units.ts';
+import { newDiskRecord } from '../../helpers/disk-record.ts';
+import { FrozenStorage } from '../../helpers/frozen-storage.ts';
+import { startRedis } from '../../helpers/redis.ts';
+import { regionStorage } from '../../helpers/region-storage.ts';
+import { temporaryDirectory } from '../../helpers/temporary.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const log = pino({ level: 'silent' });
+const backing = {
+  check: async () => undefined,
+  attach: () => Promise.reject(new Error('the disk has no object storage')),
+  close: async () => undefined,
+};
+
+test('a release of a disk whose storage hangs is refused soon, and works once it answers', async (t) => {
+  t.timeout(120_000);
+  await using temporary = await temporaryDirectory();
+  await using started = await startRedis();
+  const [dataDir, place] = [join(temporary.path, 'data'), join(temporary.path, 'storage')];
+  for (const each of [dataDir, place]) await mkdir(each);
+  const hostId = newHostId();
+  const files = new DiskFiles(regionStorage(place, dataDir), 64 * MiB, hostId);
+  await files.prepare();
+  const record = newDiskRecord();
+  await files.create(record);
+  await using storage = await FrozenStorage.mount(place);
+  const directory = openDirectory(started.redis, 'local-test');
+  const loops = new LoopDevices(hostId, log);
+  const uses = new DiskUses(directory, log);
+  const disk = { accountId: record.accountId, diskId: record.id };
+  const actor = new DiskActor(
+    {
+      ...{ hostId, dataDir, directory, files, loops, uses, backing, log, onMounted: clearUploads },
+      ...{ calls: new StorageCalls(), fence: new StorageFence(undefined, log) },
+    },
+    disk,
+  );
+  try {
+    const claim = await actor.claim('a test', () => undefined);
+    await writeFile(join(claim.path, 'file'), Buffer.alloc(MiB, 'late')); // Yet to be written back.
+    claim.release();
+    storage.freeze();
+    await t.throwsAsync(actor.release(), { code: 'unavailable' });
+    await t.throwsAsync(actor.release(), { code: 'unavailable' }, 'at once');
+    storage.thaw();
+    await waitFor('the storage', async () => !actor.isSetAside);
+    await actor.release();
+    t.false('heldBy' in (await directory.diskLeases.acquire(disk, newHostId(), 1_000)));
+  } finally {
+    storage.thaw();
+    await waitFor('the storage', async () => !actor.isSetAside);
+    await actor.close(new AppError('unavailable', 'the test ends'));
+    await uses.close();
+    await loops.close();
+  }
+});
