@@ -77,8 +77,11 @@ export class DebianHost {
   #start(): void {
     const at = (name: string): string => join(this.#directory, name);
     const ports = `${forward(this.#sshPort, 22)},${forward(this.#apiPort, 8700)}`;
+    const drive = (name: string): string[] => [
+      ...['-drive', `file=${at(name)},format=raw,if=virtio,cache=unsafe`],
+    ];
     const devices = [
-      ...['-drive', `file=${at('disk.ext4')},format=raw,if=virtio,cache=unsafe`],
+      ...[...drive('disk.ext4'), ...drive('storage.ext4')],
       ...['-netdev', `user,id=net,restrict=on,${ports}`, '-device', 'virtio-net-pci,netdev=net'],
       ...['-device', 'virtio-rng-pci', '-serial', `file:${at('console.log')}`],
       ...['-qmp', `unix:${at('qmp')},server=on,wait=off`],

@@ -1,7 +1,7 @@
 /*
  * The package on a host with Debian, systemd and control groups v2, which is a machine of its own: set
- * up by the documented commands, shut down and reset in mid-work, upgraded, removed. Only with
- * BERTH_TEST_FULL=1: an emulated processor takes most of an hour for it.
+ * up by the documented commands, upgraded, without its storage, shut down and reset in mid-work,
+ * removed. Only with BERTH_TEST_FULL=1: an emulated processor takes most of an hour for it.
  */
 import assert from 'node:assert';
 import { basename, join } from 'node:path';
@@ -29,6 +29,7 @@ const CONTROL_SETTINGS = 'EXEC_TIMEOUT_MS=290000';
 const AGENT_SETTINGS =
   'SANDBOX_RUNTIME=container SANDBOX_PREWARMED=0 EXEC_SLOTS=4 DISK_SIZE_BYTES=268435456';
 const MACHINES = '/sys/fs/cgroup/berth.slice/berth-machines.service';
+const STORAGE = '/var/lib/berth/storage';
 
 /** The package under a higher version, which is not built anew. @returns its path */
 async function newerThan(deb: string, signal: AbortSignal): Promise<string> {
@@ -99,6 +100,48 @@ interface Work {
   readonly api: ApiClient;
   readonly disk: string;
   readonly sandbox: string;
+}
+
+/** logrotate, set up by the installation, takes the audit log away twice while control writes to it. */
+async function rotates(t: ExecutionContext, { host, api, disk }: Work): Promise<void> {
+  for (let turn = 1; turn <= 2; turn += 1) {
+    await host.run('logrotate --force /etc/logrotate.d/berth');
+    await runOn(api, disk, 'true');
+  }
+  const log = '/var/log/berth-control';
+  t.is(await host.run(`ls ${log}`), 'audit.log\naudit.log.1\naudit.log.2.gz\n');
+  for (const name of ['audit.log', 'audit.log.1']) {
+    t.true((await host.run(`cat ${log}/${name}`)).includes(disk), name);
+  }
+}
+
+/** @returns a script that changes the mounts of the next boot */
+const editMounts = (command: string): string =>
+  `sed -i '${command}' /etc/fstab; systemctl daemon-reload`;
+
+/** Without its storage the agent neither begins nor writes below the mount point. */
+async function missesStorage(t: ExecutionContext, work: Work): Promise<void> {
+  const { host, api, disk, sandbox } = work;
+  await host.run(`systemctl stop berth-machines && umount ${STORAGE}`);
+
+  await host.run(editMounts('s| ext4 nofail| xfs nofail|'));
+  const starting = host.run('systemctl start berth-agent');
+  await t.throwsAsync(starting, { message: /dependency/iu }, 'a mount that fails');
+  await host.run(editMounts('s| xfs nofail| ext4 nofail|; s|^/dev/vdb|#&|'));
+  await host.run('systemctl start berth-agent');
+  await host.insist('the agent to say what is missing', () =>
+    host.run("journalctl --boot -u berth-agent | grep 'is not the storage that this host has had'"),
+  );
+  t.is((await api.call('POST', `/api/disks/${disk}/exec`, { command: 'true' })).status, 503);
+  t.is(await host.run(`ls -A ${STORAGE}`), '');
+
+  await host.run(editMounts('s|^#/dev/vdb|/dev/vdb|'));
+  await host.run(`mount ${STORAGE} && systemctl restart berth-agent`);
+  await waitForAgent(host);
+  const read = await host.insist('the disk', () => runOn(api, disk, 'cat file'));
+  t.is(read.stdout, 'kept\n');
+  t.is((await getSandbox(api, sandbox)).status, 'stopped', 'with berth-machines');
+  await host.insist('the sandbox to start', () => bring(api, sandbox, 'start', 'running'));
 }
 
 /** Ids of the processes in the control groups of the host's sandboxes, one to a line. */
@@ -203,6 +246,8 @@ async function keepsItsPromises(
     host.run(`apt-get install --yes ./${basename(newer)}`),
   );
   t.is(await errorsOf(host), '');
+  await rotates(t, work);
+  await missesStorage(t, work);
   // The connection may be closed before the answer.
   await goDown(t, 'a reboot', work, () => host.run('systemctl reboot').catch(() => undefined));
   await goDown(t, 'a reset', work, () => host.reset());
