@@ -318,7 +318,7 @@ export class DiskActor {
       const layout = { mount: this.#target, contents };
       return await this.#deps.backing.attach(this.#disk, mount, layout, () => this.#holders.any);
     } catch (error) {
-      await this.#storage.unmount();
+      await this.#storage.undoMount();
       throw error;
     }
   }

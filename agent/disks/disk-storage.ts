@@ -106,7 +106,7 @@ export class DiskStorage {
         log.error({ diskId, err: error.cause }, 'disk:attachedElsewhere');
       }
       // A mount helper that the kernel killed may have mounted the disk before.
-      if (error instanceof ProgramError && error.wasKilled) this.#isFree = await this.unmount();
+      if (error instanceof ProgramError && error.wasKilled) await this.undoMount();
       throw error;
     }
     let isLate = false;
@@ -119,9 +119,14 @@ export class DiskStorage {
         this.#setAside(this.#unmountAfter(ended));
       });
     } catch (error) {
-      if (!isLate) this.#isFree = await this.unmount();
+      if (!isLate) await this.undoMount();
       throw toAppError(error);
     }
+  }
+
+  /** Takes back a mount that the disk's owner cannot go on with; {@link isFree} says how it went. */
+  async undoMount(): Promise<void> {
+    this.#isFree = await this.unmount();
   }
 
   /** @returns false when the image is still in use: the lease must then be left to expire */

@@ -29,7 +29,12 @@ export async function mountAlone(parts: MountAloneParts): Promise<number> {
   }
   const askedAt = (await storage.isFreeElsewhere()) ? parts.askedAt : await shutOutFormer(parts);
   await storage.mount();
-  await leases.recordAlone(lease);
+  try {
+    await leases.recordAlone(lease);
+  } catch (error) {
+    await storage.undoMount();
+    throw error;
+  }
   return askedAt;
 }
 

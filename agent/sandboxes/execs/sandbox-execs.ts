@@ -271,7 +271,7 @@ export class SandboxExecs {
       known.delete(exec.row.id);
     }
     // Orphans: their end is journalled, or they belong to the sandbox that this one was forked from.
-    // They must not wait for a reader that never comes.
+    // Nobody reads their output here, so they must not wait until somebody does.
     for (const { id, flags } of known.values()) {
       if ((flags & PROCESS_FLAGS.session) !== 0) continue;
       await ((flags & PROCESS_FLAGS.exited) === 0 ? channel.unfollow(id) : channel.forget(id));
