@@ -1,6 +1,7 @@
-import { mkdir, stat } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { AppError, errnoOf } from '../../shared/errors.ts';
+import { AppError } from '../../shared/errors.ts';
+import { exists } from './exists.ts';
 import { paths } from './paths.ts';
 import { checkMark, markOf, markStorage, readMark } from './storage-mark.ts';
 import { writeDurably } from './write-durably.ts';
@@ -79,7 +80,7 @@ export class RegionStorage {
   /** Marks a storage that has no mark, if it is one: new, or from before there were marks. */
   async #layOut(): Promise<string> {
     const { directory, isFirstHost } = this.#deps;
-    const isOlder = await isThere(join(directory, 'disks'));
+    const isOlder = await exists(join(directory, 'disks'));
     if (!isOlder && !(await isFirstHost())) {
       // Another host may have marked it before it told the directory of itself.
       const id = await readMark(directory);
@@ -91,15 +92,5 @@ export class RegionStorage {
     }
     await mkdir(directory, { recursive: true, mode: 0o700 });
     return markStorage(directory);
-  }
-}
-
-async function isThere(path: string): Promise<boolean> {
-  try {
-    await stat(path);
-    return true;
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return false;
-    throw error;
   }
 }

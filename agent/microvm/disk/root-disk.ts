@@ -1,6 +1,7 @@
 import { mkdir, open, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf } from '../../../shared/errors.ts';
+import { exists } from '../../system/exists.ts';
 import { syncPath } from '../../system/write-durably.ts';
 
 /*
@@ -76,16 +77,6 @@ export async function addRootDisk(
   await writeLayer(path, base, uid);
   return [path, directory];
 }
-
-const exists = async (path: string): Promise<boolean> => {
-  try {
-    await stat(path);
-    return true;
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return false;
-    throw error;
-  }
-};
 
 /** Not the directory above it: that of a machine that another host has by now must not come back. */
 async function makeDirectory(path: string): Promise<void> {
