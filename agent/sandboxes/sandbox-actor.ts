@@ -324,9 +324,13 @@ export class SandboxActor {
     });
   }
 
-  /** Gives the sandbox up for other hosts if it is at rest. @returns whether it is given up */
-  async release(): Promise<boolean> {
-    return this.#gate.send(() => giveUpSandbox(this.#context));
+  /**
+   * Gives the sandbox up for other hosts if it is at rest.
+   * @param isWanted asked when it is this call's turn
+   * @returns whether it is given up
+   */
+  async release(isWanted: () => boolean): Promise<boolean> {
+    return this.#gate.send(async () => isWanted() && giveUpSandbox(this.#context));
   }
 
   /** Ends and forgets the sandbox, which another host has taken. May be repeated when it fails. */

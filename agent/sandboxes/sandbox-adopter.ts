@@ -172,9 +172,15 @@ export class SandboxAdopter {
     }
   }
 
-  /** Gives everything up that this host has taken and not gone on with, since it is to be empty. */
-  async giveAllBack(): Promise<void> {
-    for (const vmId of this.#adoptions.ids) await this.#giveBack(vmId);
+  /**
+   * Gives everything up that this host has taken and not gone on with, since it is to be empty.
+   * @param isWanted asked before each: once it answers false, nothing further is given up
+   */
+  async giveAllBack(isWanted: () => boolean): Promise<void> {
+    for (const vmId of this.#adoptions.ids) {
+      if (!isWanted()) return;
+      await this.#giveBack(vmId);
+    }
   }
 
   async #giveBack(vmId: string): Promise<void> {

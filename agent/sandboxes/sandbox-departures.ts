@@ -50,12 +50,16 @@ export class SandboxDepartures {
     return this.#placed.length;
   }
 
-  /** Gives every sandbox at rest up for other hosts, but for those that none took lately. */
-  async releaseResting(): Promise<void> {
+  /**
+   * Gives every sandbox at rest up for other hosts, but for those that none took lately.
+   * @param isWanted asked before each: once it answers false, no further sandbox is given up
+   */
+  async releaseResting(isWanted: () => boolean): Promise<void> {
     const { registry, offers, log } = this.#deps;
     for (const actor of this.#placed.filter(({ row }) => offers.isDue(row.vmId))) {
+      if (!isWanted()) return;
       try {
-        if (await actor.release()) registry.forgetMoved(actor);
+        if (await actor.release(isWanted)) registry.forgetMoved(actor);
       } catch (error) {
         log.warn({ sandboxId: actor.id, err: toError(error) }, 'sandbox:releaseFailed');
       }

@@ -119,8 +119,10 @@ export class SandboxMover {
     const had = this.#hasOthers;
     this.#hasOthers = await this.#findsOthers();
     if (this.#hasOthers) {
-      await adopter.giveAllBack();
-      await departures.releaseResting();
+      // A drain may be cancelled at any moment, and the list may be long.
+      const isWanted = (): boolean => this.#order === 'drained' && !this.#isClosed;
+      await adopter.giveAllBack(isWanted);
+      await departures.releaseResting(isWanted);
     } else if (had) log.warn({ sandboxes: departures.count }, 'sandbox:noOtherHost');
   }
 

@@ -7,6 +7,7 @@ import { newSandboxId } from '../../../../shared/ids.ts';
 import {
   check,
   checkNothingLeft,
+  type Known,
   make,
   makeAll,
   remove,
@@ -26,6 +27,7 @@ interface Failing {
 const failingOf = (host: MovingHost): Promise<Failing> => host.ask({ call: 'failing' });
 const hold = (host: MovingHost, point: string | undefined): Promise<unknown> =>
   host.ask({ call: 'hold', point });
+const takeReached = (host: MovingHost): Promise<string[]> => host.ask({ call: 'takeReached' });
 const activeAt = async ({ directory }: MovingRegion, { hostId }: MovingHost): Promise<number> =>
   (await directory.hosts.get(hostId))?.report.sandboxesActive ?? -1;
 
@@ -40,12 +42,10 @@ serial(
       ['before boot guest', starting, () => giver.ask({ call: 'create', id: starting })],
       ['before copy disk', copy, () => giver.ask({ call: 'fork', id: copy, from: source.id })],
     ] as const) {
-      await giver.ask({ call: 'takeReached' });
+      await takeReached(giver);
       await hold(giver, point);
       const begun = begin();
-      await waitFor(point, async () =>
-        (await giver.ask<string[]>({ call: 'takeReached' })).includes(point),
-      );
+      await waitFor(point, async () => (await takeReached(giver)).includes(point));
       await region.order(giver, 'drained');
       await region.follows(giver, 'drained');
       t.true((await activeAt(region, giver)) > 0, 'it is draining');
@@ -75,26 +75,32 @@ serial(
 );
 
 serial(
-  'a drain that is cancelled leaves each sandbox at one host, and nothing with nobody',
+  'a drain that is cancelled gives up nothing more, and leaves each sandbox at one host',
   async (t) => {
-    await using region = await MovingRegion.open({ hosts: 2 });
-    const [giver, taker] = region.hosts as [MovingHost, MovingHost];
+    await using region = await MovingRegion.open({ hosts: 3 });
+    const [giver, taker, third] = region.hosts as [MovingHost, MovingHost, MovingHost];
     // The end of its pause, and the giving up of the others.
     for (const point of [
       'before finish checkpoint',
       'before release directory',
       'after release directory',
     ]) {
+      const probe = await make(region, third, 'pause');
+      await region.order(third, 'cordoned');
+      await region.follows(third, 'cordoned');
       const all = await makeAll(region, giver);
-      await giver.ask({ call: 'takeReached' });
+      await takeReached(giver);
       await hold(giver, point);
       await region.order(giver, 'drained');
-      await waitFor(point, async () =>
-        (await giver.ask<string[]>({ call: 'takeReached' })).includes(point),
-      );
+      await waitFor(point, async () => (await takeReached(giver)).includes(point));
       await region.order(giver, 'up');
       await region.follows(giver, 'up');
+      await takeReached(giver);
       await hold(giver, undefined);
+      await takesAgain(region, { giver, taker, third }, probe);
+      const isOneUnderWay = point.endsWith('release directory');
+      const reached = await takeReached(giver);
+      if (isOneUnderWay) t.false(reached.includes('before release directory'), point);
       for (const known of all) {
         const { host, row } = await rested(region, known.id);
         t.true(
@@ -157,6 +163,22 @@ serial('a drained host that is alone keeps its sandboxes, and says so', async (t
   for (const known of all) await check(t, region, known, other);
   await checkNothingLeft(t, region);
 });
+
+/**
+ * Has a host take a sandbox. A host looks at one thing after the other, so nothing of its cancelled
+ * drain is under way any more by then.
+ */
+async function takesAgain(
+  region: MovingRegion,
+  { giver, taker, third }: Record<'giver' | 'taker' | 'third', MovingHost>,
+  probe: Known,
+): Promise<void> {
+  await region.order(taker, 'cordoned');
+  await region.follows(taker, 'cordoned');
+  await region.order(third, 'drained');
+  await rested(region, probe.id, giver);
+  await remove(giver, probe.id);
+}
 
 const codeOf = (error: unknown): string | undefined => (error as { code?: string }).code;
 
