@@ -15,6 +15,7 @@ import { benchMount } from './mount.ts';
 import { benchNetwork } from './network.ts';
 import { benchObjects } from './objects.ts';
 import { benchProcess } from './process.ts';
+import { benchProfile } from './profile.ts';
 import { benchRegion } from './region.ts';
 import { runAll } from './run-all.ts';
 import { benchSandbox } from './sandbox.ts';
@@ -73,8 +74,10 @@ const [name = '', ...args] = process.argv.slice(2);
 const bench = benches[name];
 if (name === 'all') {
   await benchAll(args);
+} else if (name === 'profile') {
+  await benchProfile(args);
 } else if (bench === undefined) {
-  const names = ['all', ...Object.keys(benches)].join('|');
+  const names = ['all', 'profile', ...Object.keys(benches)].join('|');
   process.stderr.write(`usage: npm run bench -- <${names}> [flags]\n`);
   process.exitCode = 1;
 } else {
