@@ -53,7 +53,7 @@ const legend: Readonly<Record<Kind, string>> = {
   engine: 'V8, native code',
 };
 
-/** What is sampled while the thread waits. */
+/** The function that V8 names while the thread waits. */
 const IDLE = '(idle)';
 
 /**

@@ -148,7 +148,11 @@ static int open_copy(int fd) {
   if (name_to_handle_at(fd, "", &handle.head, &mount_id, AT_EMPTY_PATH) != 0) return NONE;
   int root = open(state->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (root < 0) return NONE;
-  int copy = open_by_handle_at(root, &handle.head, O_WRONLY | O_NOATIME | O_CLOEXEC);
+  /* Unmounted there, the path leads to the host, where the handle is another file's. */
+  struct stat status;
+  int copy = NONE;
+  if (fstat(root, &status) == 0 && status.st_dev == state->device)
+    copy = open_by_handle_at(root, &handle.head, O_WRONLY | O_NOATIME | O_CLOEXEC);
   close(root);
   return copy;
 }

@@ -8,7 +8,7 @@
  *   whose cgroup.procs is GROUP. Prints `ready` once every open is watched. Ends when the file
  *   system is unmounted everywhere. FD is the fanotify group of a former helper of this mount,
  *   which the agent has kept: opens wait in it. Those that the former helper had begun to deal with
- *   fail with EIO.
+ *   fail with EIO. Fails when nothing is mounted at DIRECTORY.
  *
  * The kernel lets every open go on when the last descriptor of the group closes, and a placeholder
  * would then be read as zeros. So three processes have the same table of descriptors (CLONE_FILES),
@@ -77,7 +77,24 @@ static bool write_text(const char *path, const char *text) {
   return is_written;
 }
 
-static void watch_opens(const char *directory, const char *former_group) {
+/*
+ * Opens the root of the mounted file system. The disk may have been unmounted since the agent
+ * started this program, for example because the agent was killed: then DIRECTORY is one of the
+ * host's own file system, which must not be watched. The descriptor keeps it mounted until it is
+ * closed.
+ */
+static int open_mount(const char *directory) {
+  struct statx status;
+  int root = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (root < 0 || statx(root, "", AT_EMPTY_PATH, STATX_TYPE, &status) != 0)
+    fail(FAILED, directory, errno);
+  /* The error is that of umount(2) for what is not a mount point. */
+  if (!(status.stx_attributes & STATX_ATTR_MOUNT_ROOT)) fail(FAILED, directory, EINVAL);
+  state->device = makedev(status.stx_dev_major, status.stx_dev_minor);
+  return root;
+}
+
+static void watch_opens(int root, const char *former_group) {
   unsigned flags = FAN_CLASS_PRE_CONTENT | FAN_CLOEXEC | FAN_UNLIMITED_QUEUE | FAN_NONBLOCK;
   state->group = former_group == NULL
                      ? fanotify_init(flags, O_RDONLY | O_LARGEFILE | O_CLOEXEC | O_NOATIME)
@@ -85,7 +102,7 @@ static void watch_opens(const char *directory, const char *former_group) {
   if (state->group < 0) fail(FAILED, "fanotify_init", errno);
   if (former_group != NULL) deny_former_opens();
   unsigned mark = FAN_MARK_ADD | FAN_MARK_FILESYSTEM;
-  if (fanotify_mark(state->group, mark, FAN_OPEN_PERM, AT_FDCWD, directory) != 0)
+  if (fanotify_mark(state->group, mark, FAN_OPEN_PERM, root, ".") != 0)
     fail(FAILED, "fanotify_mark", errno);
 }
 
@@ -107,13 +124,10 @@ static void raise_descriptor_limit(void) {
 }
 
 static void share_state(const char *directory) {
-  struct stat status;
   state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (state == MAP_FAILED) fail(FAILED, "mmap", errno);
   if (strlen(directory) >= sizeof state->root) fail(FAILED, directory, ENAMETOOLONG);
   snprintf(state->root, sizeof state->root, "%s", directory);
-  if (stat(directory, &status) != 0) fail(FAILED, directory, errno);
-  state->device = status.st_dev;
   state->work = work;
 }
 
@@ -127,9 +141,11 @@ int main(int argc, char **argv) {
   signal(SIGINT, SIG_IGN);
   raise_descriptor_limit();
   share_state(argv[1]);
+  int root = open_mount(argv[1]);
   watch_mount();
   listen_on(argv[2]);
-  watch_opens(argv[1], argc == 5 ? argv[4] : NULL);
+  watch_opens(root, argc == 5 ? argv[4] : NULL);
+  close(root);
   /* Nobody answers until it works, but nobody else uses the file system yet. */
   printf("ready\n");
   fflush(stdout);
