@@ -1,14 +1,14 @@
 import type { DiskLeases } from '../../shared/directory/disk-leases.ts';
-import { errnoOf, toError } from '../../shared/errors.ts';
+import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
-import type { SandboxExecRow, SandboxJournal, SandboxRow } from '../journal/sandbox-journal.ts';
+import type { SandboxJournal, SandboxRow } from '../journal/sandbox-journal.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { renewFiles } from '../system/renew-files.ts';
 import type { MachineDriver } from './machine-driver.ts';
 import type { CarriedSandbox } from './moving/carried-sandbox.ts';
 import { FailedAttempts } from './moving/failed-attempts.ts';
 import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
-import { isAtRest, takenExec, takenRow, wasLostRunning } from './moving/taken-sandbox.ts';
+import { isAtRest, takenRow, wasLostRunning } from './moving/taken-sandbox.ts';
 import type { SandboxActor } from './sandbox-actor.ts';
 import type { SandboxRegistry } from './sandbox-registry.ts';
 import type { UidPool } from './uid-pool.ts';
@@ -52,7 +52,7 @@ export class SandboxAdopter {
   async continueTaking(owned: ReadonlySet<string>): Promise<void> {
     const { carrier, registry } = this.#deps;
     for (const actor of registry.actors.filter(({ isPlaced }) => isPlaced)) {
-      await this.#claim(actor);
+      await carrier.finishTaking(actor.row);
       await this.#startIfLost(actor);
     }
     for (const vmId of await carrier.storage.list()) {
@@ -120,7 +120,7 @@ export class SandboxAdopter {
     const { carrier, registry, driver, journal, uids, log } = this.#deps;
     const carried = await carrier.read(carrier.storage.directoryOf(vmId), vmId);
     if (carried === undefined || registry.has(carried.row.id)) return undefined;
-    const execs = await this.#execsOf(carried);
+    await carrier.readExecs(carried.row); // Not taken yet while they cannot be read.
     const uid = uids.take();
     let row: SandboxRow;
     try {
@@ -139,24 +139,9 @@ export class SandboxAdopter {
     registry.noteMoved(row.id); // Nobody finds it here before it is recovered.
     const actor = registry.add(row);
     log.info({ sandboxId: row.id, vmId, from: carried.hostId, state: row.state }, 'sandbox:moved');
-    if (await this.#addExecs(row, execs)) await carrier.keep(row);
+    await carrier.finishTaking(row);
     await registry.holdImage(row);
     return actor;
-  }
-
-  /**
-   * The commands of a sandbox that another host had. Those that cannot be understood are left behind.
-   * @throws Error when they cannot be read now
-   */
-  async #execsOf({ row }: CarriedSandbox): Promise<SandboxExecRow[]> {
-    const { carrier, log } = this.#deps;
-    try {
-      return await carrier.readExecs(carrier.storage.directoryOf(row.vmId), row);
-    } catch (error) {
-      if (errnoOf(error) !== undefined) throw error;
-      log.error({ sandboxId: row.id, err: toError(error) }, 'sandbox:takeExecsFailed');
-      return [];
-    }
   }
 
   /**
@@ -195,32 +180,6 @@ export class SandboxAdopter {
       log.error({ vmId, err: toError(error) }, 'sandbox:giveBackFailed');
     }
     this.#adoptions.add(vmId);
-  }
-
-  /** Makes the copy beside the machine this host's own, which ends a taking. */
-  async #claim({ row }: SandboxActor): Promise<void> {
-    const { carrier, hostId, log } = this.#deps;
-    try {
-      const carried = await carrier.read(carrier.storage.directoryOf(row.vmId), row.vmId);
-      if (carried?.hostId === hostId) return;
-      const execs = carried === undefined ? [] : await this.#execsOf(carried);
-      if (await this.#addExecs(row, execs)) await carrier.keep(row);
-    } catch (error) {
-      log.error({ sandboxId: row.id, err: toError(error) }, 'sandbox:claimFailed');
-    }
-  }
-
-  /** Journals commands of a sandbox, unless it has them. @returns whether it has them now */
-  async #addExecs(row: SandboxRow, execs: readonly SandboxExecRow[]): Promise<boolean> {
-    const { journal, log } = this.#deps;
-    try {
-      const taken = execs.map((exec) => takenExec(exec, row));
-      await failpoint('journal taken execs', () => journal.addExecs(taken));
-      return true;
-    } catch (error) {
-      log.error({ sandboxId: row.id, err: toError(error) }, 'sandbox:takeExecsFailed');
-      return false;
-    }
   }
 
   async #startIfLost(actor: SandboxActor): Promise<void> {

@@ -117,6 +117,15 @@ export class MovingRegion implements AsyncDisposable {
     );
   }
 
+  /** The machines in the directory of a host. */
+  machinesOf({ hostId }: MovingHost): string[] {
+    return readdirSync(join(this.#path, 'shared/hosts', hostId));
+  }
+
+  directoryOf({ hostId }: MovingHost, vmId: string): string {
+    return join(this.#path, 'shared/hosts', hostId, vmId);
+  }
+
   /** The things that must never happen and did. */
   async faults(): Promise<string> {
     return readFile(join(this.#path, 'watch', 'faults'), 'utf8').catch(() => '');

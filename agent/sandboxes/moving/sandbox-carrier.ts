@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { toError } from '../../../shared/errors.ts';
+import { errnoOf, toError } from '../../../shared/errors.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { Ring } from '../../../shared/secrets.ts';
 import type { SandboxExecRow, SandboxJournal, SandboxRow } from '../../journal/sandbox-journal.ts';
@@ -8,6 +8,7 @@ import { failpoint } from '../../system/failpoint.ts';
 import { type CarriedSandbox, readSandbox, writeSandbox } from './carried-sandbox.ts';
 import { KeptExecs, readExecs } from './kept-execs.ts';
 import type { SharedStorage } from './shared-storage.ts';
+import { isUnfinished, takenExec } from './taken-sandbox.ts';
 import { onSharedThread } from '../execs/shared-threads.ts';
 
 export interface SandboxCarrierDeps {
@@ -19,6 +20,18 @@ export interface SandboxCarrierDeps {
   readonly log: Logger;
 }
 
+/** The files of one sandbox of this host. */
+interface Kept {
+  readonly execs: KeptExecs;
+  /**
+   * Settles when the journal has what they have, so that this host may replace them, with whether they
+   * have yet to be; undefined until the first try, and after a failure.
+   */
+  claimed: Promise<boolean> | undefined;
+}
+
+type Owner = Pick<SandboxRow, 'id' | 'vmId' | 'state' | 'revision'>;
+
 /**
  * Keeps beside each machine of this host what its journal has of the sandbox, so that another host
  * can go on with it, also when this one is gone (decision 0084).
@@ -26,7 +39,7 @@ export interface SandboxCarrierDeps {
 export class SandboxCarrier {
   readonly #deps: SandboxCarrierDeps;
   /** By sandbox. */
-  readonly #execs = new Map<string, KeptExecs>();
+  readonly #kept = new Map<string, Kept>();
 
   constructor(deps: SandboxCarrierDeps) {
     this.#deps = deps;
@@ -51,9 +64,10 @@ export class SandboxCarrier {
    * Keeps the record of a command that begins or ends, so that a host which dies takes none along that
    * a caller was told of. Durable when it returns; what fails is logged.
    */
-  async keepExec(sandbox: Pick<SandboxRow, 'id' | 'vmId'>, exec: SandboxExecRow): Promise<void> {
+  async keepExec(sandbox: Owner, exec: SandboxExecRow): Promise<void> {
     try {
-      await this.#execsOf(sandbox).keep(exec);
+      await this.#claimed(sandbox);
+      await this.#keptOf(sandbox).execs.keep(exec);
     } catch (error) {
       const failed = { sandboxId: sandbox.id, execId: exec.id, err: toError(error) };
       this.#deps.log.warn(failed, 'sandbox:keepExecFailed');
@@ -64,8 +78,18 @@ export class SandboxCarrier {
   async write(row: SandboxRow): Promise<void> {
     const { hostId, storage, encryptionKeys } = this.#deps;
     const directory = storage.directoryOf(row.vmId);
-    await this.#execsOf(row).complete();
+    await this.#claimed(row);
+    await this.#keptOf(row).execs.complete();
     await failpoint('keep sandbox', () => writeSandbox(directory, encryptionKeys, { hostId, row }));
+  }
+
+  /** Makes the files of a former owner this host's, which ends a taking; what fails is logged. */
+  async finishTaking(row: SandboxRow): Promise<void> {
+    try {
+      if (await this.#claimed(row)) await this.write(row);
+    } catch (error) {
+      this.#deps.log.error({ sandboxId: row.id, err: toError(error) }, 'sandbox:claimFailed');
+    }
   }
 
   /**
@@ -76,11 +100,20 @@ export class SandboxCarrier {
     return readSandbox(directory, this.#deps.encryptionKeys, vmId);
   }
 
-  readExecs(
-    directory: string,
-    row: { readonly id: string; readonly vmId: string },
-  ): Promise<SandboxExecRow[]> {
-    return readExecs(directory, this.#deps.encryptionKeys, row);
+  /**
+   * The commands kept beside a machine in this host's directory. Those that cannot be understood are
+   * left behind.
+   * @throws Error when they cannot be read now
+   */
+  async readExecs(row: Pick<SandboxRow, 'id' | 'vmId'>): Promise<SandboxExecRow[]> {
+    const { storage, encryptionKeys, log } = this.#deps;
+    try {
+      return await readExecs(storage.directoryOf(row.vmId), encryptionKeys, row);
+    } catch (error) {
+      if (errnoOf(error) !== undefined) throw error;
+      log.error({ sandboxId: row.id, err: toError(error) }, 'sandbox:takeExecsFailed');
+      return [];
+    }
   }
 
   /** Whether this host has taken the machine, or lost its journal, and has yet to go on with it. */
@@ -108,17 +141,47 @@ export class SandboxCarrier {
   }
 
   forget(sandboxId: string): void {
-    this.#execs.delete(sandboxId);
+    this.#kept.delete(sandboxId);
   }
 
-  #execsOf({ id, vmId }: Pick<SandboxRow, 'id' | 'vmId'>): KeptExecs {
+  /**
+   * Has the journal take in what a former owner kept, before this host first writes over it. A failure
+   * fails that write, and the next one tries again.
+   * @returns whether the files are still the former owner's, or are missing
+   */
+  #claimed(sandbox: Owner): Promise<boolean> {
+    const kept = this.#keptOf(sandbox);
+    if (kept.claimed !== undefined) return kept.claimed;
+    const claimed = this.#claim(sandbox);
+    kept.claimed = claimed;
+    claimed.catch(() => (kept.claimed = undefined));
+    return claimed;
+  }
+
+  async #claim(sandbox: Owner): Promise<boolean> {
+    const { storage, journal, log } = this.#deps;
+    const directory = storage.directoryOf(sandbox.vmId);
+    const carried = await this.read(directory, sandbox.vmId).catch((error: unknown) => {
+      if (errnoOf(error) !== undefined) throw error;
+      log.error({ sandboxId: sandbox.id, err: toError(error) }, 'sandbox:claimUnreadable');
+      return undefined;
+    });
+    if (carried === undefined) return true;
+    if (!isUnfinished(sandbox, carried.row)) return false;
+    const taken = (await this.readExecs(sandbox)).map((exec) => takenExec(exec, sandbox));
+    await failpoint('journal taken execs', () => journal.addExecs(taken));
+    return true;
+  }
+
+  #keptOf({ id, vmId }: Pick<SandboxRow, 'id' | 'vmId'>): Kept {
     const { storage, encryptionKeys, journal } = this.#deps;
-    const known = this.#execs.get(id);
+    const known = this.#kept.get(id);
     // A sandbox that takes a prewarmed machine gets that one's directory.
-    if (known?.vmId === vmId) return known;
+    if (known?.execs.vmId === vmId) return known;
     const directory = storage.directoryOf(vmId);
     const execs = new KeptExecs(directory, encryptionKeys, { id, vmId }, journal);
-    this.#execs.set(id, execs);
-    return execs;
+    const kept: Kept = { execs, claimed: undefined };
+    this.#kept.set(id, kept);
+    return kept;
   }
 }

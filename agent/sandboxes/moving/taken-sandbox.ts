@@ -28,6 +28,15 @@ export function takenRow(
   };
 }
 
+/**
+ * Whether the record beside a machine is still that of its former owner, which may be this host, too:
+ * the journal has the sandbox by {@link takenRow}, but perhaps not its commands.
+ */
+export const isUnfinished = (
+  { revision }: Pick<SandboxRow, 'revision'>,
+  carried: Pick<CarriedRow, 'revision'>,
+): boolean => revision >= carried.revision + REVISIONS_AHEAD;
+
 /** A command of such a sandbox: what still ran has ended with its host. */
 export function takenExec(
   exec: SandboxExecRow,
