@@ -439,7 +439,7 @@ export const LIMITS = {
   // abandoned operation has ended.
   diskAttachMsMax: 8_000,
   diskDetachMsMax: 5_000,
-  // Whether another host still has a disk attached.
+  // Whether somebody still has a disk attached, and whether that is this host.
   diskProbeMsMax: 3_000,
   // The operator's program that shuts a host out of the storage (STORAGE_FENCE_COMMAND).
   storageFenceMsMax: 10_000,
@@ -475,7 +475,7 @@ assert(LIMITS.hostAnnounceMs * 2 < LIMITS.hostTtlMs);
 assert(LIMITS.directorySpaceCheckMs * 2 < LIMITS.directoryLowTtlMs);
 assert(LIMITS.diskLeaseMarginMs * 2 <= LIMITS.diskLeaseTtlMs);
 // The lease that was acquired is still there when the former host has been shut out.
-assert(LIMITS.diskProbeMsMax + LIMITS.storageFenceMsMax < LIMITS.diskLeaseTtlMs);
+assert(LIMITS.diskProbeMsMax * 2 + LIMITS.storageFenceMsMax < LIMITS.diskLeaseTtlMs);
 assert(LIMITS.killGraceMs + LIMITS.diskDetachMsMax <= LIMITS.diskLeaseMarginMs);
 assert(LIMITS.storageCallMsMax < LIMITS.hostJobTimeoutMs);
 assert(LIMITS.outputBytesPerStreamMax * 2 < LIMITS.linkFrameBytesMax);

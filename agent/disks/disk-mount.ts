@@ -2,6 +2,7 @@ import { mkdir, rmdir, statfs } from 'node:fs/promises';
 import { AppError, errnoOf } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { diskProgramPath, native } from '../native/native.ts';
+import { mountsOf } from '../system/mount-table.ts';
 import { ProgramError, ProgramTimeoutError, run } from '../system/spawn.ts';
 
 /** How long to wait for an earlier attachment of the image to end. */
@@ -20,6 +21,13 @@ export class AttachedElsewhereError extends AppError {
   }
 }
 
+/** The image is locked by whoever has it attached: this host or another one. */
+export class StillAttachedError extends AppError {
+  constructor(cause: unknown) {
+    super('unavailable', 'the disk is still attached elsewhere; try again', { cause });
+  }
+}
+
 const storageFailed = (cause: unknown): AppError =>
   new AppError('unavailable', 'the storage of the disk failed; try again', { cause });
 
@@ -35,8 +43,7 @@ export function toAppError(error: unknown): unknown {
       return new AppError('not_found', 'the disk has no data on this storage', { cause: error });
     }
     case EXIT.inUse: {
-      const message = 'the disk is still attached elsewhere; try again';
-      return new AppError('unavailable', message, { cause: error });
+      return new StillAttachedError(error);
     }
     case EXIT.attachedElsewhere: {
       return new AttachedElsewhereError(error);
@@ -57,8 +64,8 @@ const disk = (args: readonly (string | number)[], timeoutMs: number): Promise<st
  * Mounts a disk image through a loop device. The kernel frees the device with the mount, and the
  * device holds the lock on the image for as long as it exists (disk.c).
  * @param firstLoop the first loop device number that belongs to this host (LoopDevices)
- * @throws AppError `not_found`; `unavailable` while the image is attached already or its storage fails;
- *   ProgramTimeoutError when the storage does not answer
+ * @throws StillAttachedError while the image is attached already; AppError `not_found`, `unavailable`
+ *   when its storage fails; ProgramTimeoutError when the storage does not answer
  */
 export async function mountImage(image: string, target: string, firstLoop: number): Promise<void> {
   await mkdir(target, { recursive: true, mode: 0o700 });
@@ -102,9 +109,9 @@ export async function unmountImage(
 }
 
 /**
- * Whether no other host has the image attached, as its lock tells on storage whose locks hold between
- * hosts. Also false when the storage does not tell in time: it may wait for that host, such as a
- * metadata server of CephFS for a client that is frozen.
+ * Whether nobody has the image attached, as its lock tells; also for other hosts, on storage whose
+ * locks hold between hosts. False, too, when the storage does not tell in time: it may wait for another
+ * host, such as a metadata server of CephFS for a client that is frozen.
  */
 export async function isImageFree(image: string): Promise<boolean> {
   try {
@@ -115,6 +122,30 @@ export async function isImageFree(image: string): Promise<boolean> {
     if (error instanceof ProgramError && error.exitCode === EXIT.inUse) return false;
     throw error;
   }
+}
+
+/**
+ * Whether this host itself has the image attached. The lock does not tell whose it is, but the loop
+ * device does by its number. A second host on this machine may have the same numbers: it has the
+ * device mounted at a place of its own.
+ * @param places where this host mounts the image
+ */
+export async function isAttachedHere(
+  image: string,
+  firstLoop: number,
+  places: readonly string[],
+): Promise<boolean> {
+  let name: string;
+  try {
+    name = (await disk(['find', image, firstLoop], LIMITS.diskProbeMsMax)).trim();
+  } catch (error) {
+    if (error instanceof ProgramTimeoutError) return false;
+    throw error;
+  }
+  if (name === '') return false;
+  const mounts = await mountsOf(`/dev/${name}`);
+  // A mount that was given up lazily is in use, and in no list.
+  return mounts.length === 0 || mounts.some((target) => places.includes(target));
 }
 
 /** Unmounts without waiting until the image is free; lazily if something uses it. @throws ProgramTimeoutError */

@@ -8,6 +8,7 @@ import { ProgramError, ProgramTimeoutError } from '../system/spawn.ts';
 import { type DiskLayout, prepareLayout } from './disk-layout.ts';
 import {
   AttachedElsewhereError,
+  isAttachedHere,
   isImageFree,
   mountAgain,
   mountImage,
@@ -85,13 +86,34 @@ export class DiskStorage {
   }
 
   /** @see isImageFree */
-  isFreeElsewhere(): Promise<boolean> {
+  isImageFree(): Promise<boolean> {
     return isImageFree(this.#options.image);
   }
 
   /**
+   * For an image that is not free: finds out whether this host has it attached itself, as after an
+   * unmount that failed, and detaches it then. A held disk stays attached.
+   * @returns false when this host does not have it attached, as far as can be told
+   * @throws AppError `unavailable` when something on this host still uses it
+   */
+  async detachLeftover(): Promise<boolean> {
+    const { image, target, held, loops, diskId, log } = this.#options;
+    const isHere = await isAttachedHere(image, loops.firstNumber, [target, held]);
+    this.#isFree = !isHere;
+    if (!isHere || this.isHeld) return isHere;
+    await this.undoMount();
+    log.warn({ diskId, isFree: this.#isFree }, 'disk:leftoverFound');
+    if (this.#isFree) return true;
+    throw new AppError(
+      'unavailable',
+      'something on this host still uses the disk after a failed unmount; try again',
+    );
+  }
+
+  /**
    * Mounts the disk and makes it ready for use.
-   * @throws AppError `not_found` when it has no image, `unavailable`
+   * @throws StillAttachedError when somebody has its image attached; AppError `not_found` when it has
+   *   none, `unavailable`
    */
   async mount(): Promise<void> {
     this.refuseIfSetAside();

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/loop.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -114,7 +115,8 @@ static bool is_same_file(const char *path, const char *file, const struct stat *
   return stat(file, &found) == 0 && found.st_dev == image->st_dev && found.st_ino == image->st_ino;
 }
 
-int other_loop_on(int image, const char *path, int own) {
+/* The number of a loop device from `first` to `last`, other than `except`, on the image; or -1. */
+static int find_loop(int image, const char *path, int first, int last, int except) {
   static char file[PATH_BYTES];
   struct stat status;
   struct dirent *entry;
@@ -122,12 +124,21 @@ int other_loop_on(int image, const char *path, int own) {
   DIR *devices = opendir("/sys/block");
   if (devices == NULL || fstat(image, &status) != 0) fail(FAILED, "/sys/block", errno);
   while (found < 0 && (entry = readdir(devices)) != NULL) {
-    if (sscanf(entry->d_name, "loop%d", &number) != 1 || number == own) continue;
+    if (sscanf(entry->d_name, "loop%d", &number) != 1 || number == except) continue;
+    if (number < first || number > last) continue;
     read_backing_file(entry->d_name, file);
     if (file[0] != '\0' && is_same_file(path, file, &status)) found = number;
   }
   closedir(devices);
   return found;
+}
+
+int other_loop_on(int image, const char *path, int own) {
+  return find_loop(image, path, 0, INT_MAX, own);
+}
+
+int loop_of_host_on(int image, const char *path, int first) {
+  return find_loop(image, path, first, first + LOOP_NUMBERS - 1, -1);
 }
 
 void sweep_loops(int first) {

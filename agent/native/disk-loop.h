@@ -15,5 +15,8 @@ int attach_loop(int image, const char *path, int first, unsigned flags, int *num
 /* The number of a loop device other than `own` that has the image as its file, or -1. */
 int other_loop_on(int image, const char *path, int own);
 
+/* The number of the host's own loop device, numbered from `first` on, that has the image, or -1. */
+int loop_of_host_on(int image, const char *path, int first);
+
 /* Removes the devices numbered from `first` on that nothing is attached to. */
 void sweep_loops(int first);

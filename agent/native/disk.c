@@ -12,6 +12,8 @@
  *            free. Prints `lazily` in that case. With an empty IMAGE it does not wait.
  *        disk await IMAGE WAIT-MS
  *            Waits at most that long until the image is free.
+ *        disk find IMAGE FIRST-LOOP
+ *            Prints the name of this host's loop device that has the image, if there is one.
  *        disk sweep FIRST-LOOP
  *            Removes loop devices that nothing is attached to.
  *
@@ -160,6 +162,13 @@ static int wait_until_free(const char *path, int wait_ms) {
   return ENDED_WELL;
 }
 
+static int find_own_loop(const char *path, int first_loop) {
+  int image = open_image(path, O_RDONLY);
+  int found = loop_of_host_on(image, path, first_loop);
+  if (found >= 0) printf("loop%d\n", found);
+  return ENDED_WELL;
+}
+
 static int detach(const char *path, const char *directory, int wait_ms) {
   if (umount2(directory, UMOUNT_NOFOLLOW) != 0) {
     bool is_gone = errno == EINVAL || errno == ENOENT;
@@ -182,6 +191,7 @@ int main(int argc, char **argv) {
     return attach_read_only(argv[2], argv[3], number(argv[4]));
   if (strcmp(command, "detach") == 0 && argc == 5) return detach(argv[2], argv[3], number(argv[4]));
   if (strcmp(command, "await") == 0 && argc == 4) return wait_until_free(argv[2], number(argv[3]));
+  if (strcmp(command, "find") == 0 && argc == 4) return find_own_loop(argv[2], number(argv[3]));
   if (strcmp(command, "sweep") == 0 && argc == 3) {
     sweep_loops(number(argv[2]));
     return ENDED_WELL;

@@ -1,15 +1,19 @@
-/* A host that cannot go on after it has mounted a disk does not keep the disk mounted. */
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+/* A host that cannot go on after it has mounted a disk, and what a failed unmount leaves of it. */
+import { mkdir, open, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import test from 'ava';
+import test, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import type { DiskLayout } from '../../../agent/disks/disk-layout.ts';
 import { DiskActor } from '../../../agent/disks/disk-actor.ts';
 import { DiskFiles } from '../../../agent/disks/disk-files.ts';
+import { mountImage } from '../../../agent/disks/disk-mount.ts';
 import { DiskUses } from '../../../agent/disks/disk-use.ts';
 import { LoopDevices } from '../../../agent/disks/loop-devices.ts';
 import { StorageCalls } from '../../../agent/disks/storage-calls.ts';
 import { clearUploads } from '../../../agent/objects/store/clear-uploads.ts';
+import { mountsBelow } from '../../../agent/system/mount-table.ts';
+import { paths } from '../../../agent/system/paths.ts';
+import { run } from '../../../agent/system/spawn.ts';
 import { StorageFence } from '../../../agent/system/storage-fence.ts';
 import { openDirectory } from '../../../shared/directory/directory.ts';
 import { keys } from '../../../shared/directory/keys.ts';
@@ -17,6 +21,7 @@ import { AppError } from '../../../shared/errors.ts';
 import { newHostId } from '../../../shared/ids.ts';
 import { MiB } from '../../../shared/units.ts';
 import { newDiskRecord } from '../../helpers/disk-record.ts';
+import { loopsOn } from '../../helpers/loops.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import { regionStorage } from '../../helpers/region-storage.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
@@ -29,11 +34,15 @@ const backing = {
   close: async () => undefined,
 };
 
-test('a disk is not left mounted when Redis is lost while a former host is recorded', async (t) => {
-  await using temporary = await temporaryDirectory();
-  await using started = await startRedis();
-  const { redis } = started;
-  const [dataDir, place] = [join(temporary.path, 'data'), join(temporary.path, 'storage')];
+/**
+ * A host with a disk that another host had before: its lease ended without a release.
+ * @param former false: no other host had it
+ */
+async function openScene({ former = true }: { readonly former?: boolean } = {}) {
+  await using undo = new AsyncDisposableStack();
+  const { path } = undo.use(await temporaryDirectory());
+  const { redis } = undo.use(await startRedis());
+  const [dataDir, place] = [join(path, 'data'), join(path, 'storage')];
   for (const each of [dataDir, place]) await mkdir(each);
   const hostId = newHostId();
   const files = new DiskFiles(regionStorage(place, dataDir), 64 * MiB, hostId);
@@ -42,38 +51,129 @@ test('a disk is not left mounted when Redis is lost while a former host is recor
   await files.create(record);
   const directory = openDirectory(redis, 'local-test');
   const disk = { accountId: record.accountId, diskId: record.id };
-  // A lease that ended without a release: the next host records that it has the disk alone.
-  await directory.diskLeases.acquire(disk, newHostId(), 1);
+  const formerHost = newHostId();
+  if (former) await directory.diskLeases.acquire(disk, formerHost, 1);
+  // Says whom it was to fence, and ends that host's mount.
+  const [fenced, formerMount] = [join(path, 'fenced'), join(path, 'former-host')];
+  const program = join(path, 'fence');
+  await writeFile(program, `#!/bin/sh\necho $1 >> ${fenced}\numount ${formerMount}\n`, {
+    mode: 0o700,
+  });
   const loops = new LoopDevices(hostId, log);
   const uses = new DiskUses(directory, log);
-  let isLost = true;
+  const hooks = { onMounted: async (): Promise<void> => undefined };
   const onMounted = async (layout: DiskLayout): Promise<void> => {
     await clearUploads(layout);
-    if (isLost) redis.disconnect();
+    await hooks.onMounted();
   };
   const actor = new DiskActor(
     {
       ...{ hostId, dataDir, directory, files, loops, uses, backing, log, onMounted },
-      ...{ calls: new StorageCalls(), fence: new StorageFence(undefined, log) },
+      ...{ calls: new StorageCalls(), fence: new StorageFence(program, log) },
     },
     disk,
   );
-  const isMounted = async (): Promise<boolean> =>
-    (await readFile('/proc/self/mountinfo', 'utf8')).includes(`/${record.id} `);
-  try {
-    const lease = keys.diskLease('local-test', disk.accountId, disk.diskId);
-    await waitFor('the end of the lease', async () => (await redis.exists(lease)) === 0);
-    await t.throwsAsync(actor.claim('a test', () => undefined));
-    t.false(await isMounted());
-    isLost = false;
-    await redis.connect();
-    const claim = await actor.claim('a test', () => undefined);
-    await writeFile(join(claim.path, 'file'), 'well');
-    claim.release();
-    t.true(await isMounted());
-  } finally {
+  undo.defer(async () => {
     await actor.close(new AppError('unavailable', 'the test ends'));
+    for (const left of await mountsBelow(path)) await run('umount', [left]);
     await uses.close();
     await loops.close();
+  });
+  const lease = keys.diskLease('local-test', disk.accountId, disk.diskId);
+  const isLeased = async (): Promise<boolean> => (await redis.exists(lease)) === 1;
+  await waitFor('the end of the lease', async () => !(await isLeased()));
+  const stack = undo.move();
+  return {
+    ...{ actor, hooks, redis, formerHost, formerMount, isLeased },
+    image: files.imagePath(record.id),
+    firstLoop: loops.firstNumber,
+    target: paths.mount(dataDir, record.id),
+    mounts: () => mountsBelow(path),
+    readFenced: () => readFile(fenced, 'utf8').catch(() => ''),
+    [Symbol.asyncDispose]: () => stack.disposeAsync(),
+  };
+}
+type Scene = Awaited<ReturnType<typeof openScene>>;
+
+/** The disk can be used, and is mounted once. */
+async function checkWorks(t: ExecutionContext, { actor, target, image, mounts }: Scene) {
+  const claim = await actor.claim('a test', () => undefined);
+  await writeFile(join(claim.path, 'file'), 'well');
+  claim.release();
+  t.deepEqual(await mounts(), [target]);
+  t.is(loopsOn(image).length, 1);
+}
+
+/**
+ * Has the host lose Redis when it has mounted the disk, and fail to unmount it: the mount point, where
+ * something else is mounted as well, cannot be removed.
+ */
+async function failToUnmount(t: ExecutionContext, scene: Scene): Promise<void> {
+  const { actor, hooks, redis, target } = scene;
+  hooks.onMounted = async () => {
+    await run('mount', ['-t', 'tmpfs', 'none', target]);
+    redis.disconnect();
+  };
+  await t.throwsAsync(actor.claim('a test', () => undefined));
+  hooks.onMounted = async () => undefined;
+  await redis.connect();
+  t.deepEqual(await scene.mounts(), [target], 'what is left');
+  t.true(await scene.isLeased());
+}
+
+test('a disk is not left mounted when Redis is lost while a former host is recorded', async (t) => {
+  await using scene = await openScene();
+  const { actor, hooks, redis } = scene;
+  hooks.onMounted = async () => redis.disconnect();
+  await t.throwsAsync(actor.claim('a test', () => undefined));
+  t.deepEqual(await scene.mounts(), []);
+  hooks.onMounted = async () => undefined;
+  await redis.connect();
+  await checkWorks(t, scene);
+  t.is(await scene.readFenced(), '');
+});
+
+test('a disk whose unmount failed is detached and mounted anew, and nobody is fenced', async (t) => {
+  await using scene = await openScene();
+  await failToUnmount(t, scene);
+  await checkWorks(t, scene);
+  t.is(await scene.readFenced(), '');
+});
+
+test('the same when no other host had the disk', async (t) => {
+  await using scene = await openScene({ former: false });
+  await mountImage(scene.image, scene.target, scene.firstLoop);
+  await checkWorks(t, scene);
+});
+
+test('a disk whose unmount failed and that is in use is refused, and nobody is fenced', async (t) => {
+  await using scene = await openScene();
+  await failToUnmount(t, scene);
+  const file = await open(join(scene.target, 'file'), 'w');
+  try {
+    const refused = { code: 'unavailable', message: /on this host still uses the disk/u };
+    await t.throwsAsync(
+      scene.actor.claim('a test', () => undefined),
+      refused,
+    );
+    t.deepEqual(await scene.mounts(), []);
+    t.true(await scene.isLeased(), 'no other host may have it');
+    await t.throwsAsync(
+      scene.actor.claim('a test', () => undefined),
+      refused,
+      'it is in no list',
+    );
+  } finally {
+    await file.close();
   }
+  await checkWorks(t, scene);
+  t.is(await scene.readFenced(), '');
+});
+
+test('another host on this machine is fenced, also with the same numbers of loop devices', async (t) => {
+  await using scene = await openScene();
+  const { image, formerMount, firstLoop, formerHost } = scene;
+  await mountImage(image, formerMount, firstLoop);
+  await checkWorks(t, scene);
+  t.is(await scene.readFenced(), `${formerHost}\n`);
 });
