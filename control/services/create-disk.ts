@@ -88,7 +88,7 @@ function isSameConfiguration(a: DiskRecord, b: DiskRecord): boolean {
  * Creates a disk, or finds the one that a repeated call means (docs/api.md, Disks). The name is
  * claimed first; the next call with the same name resumes a creation that was cut off.
  * @throws AppError `bad_request`, `forbidden`, `disk_conflict`, `disk_limit_reached`,
- *   `account_limit_reached`, `no_capacity`
+ *   `account_limit_reached`, `no_capacity`, `unavailable`
  */
 export async function createDisk(
   deps: Deps,
@@ -97,6 +97,22 @@ export async function createDisk(
   context: RequestContext,
 ): Promise<DiskCreation> {
   await checkRegionAccess(deps, caller);
+  try {
+    return await createOrFind(deps, caller, input, context);
+  } catch (error) {
+    if (!(error instanceof AppError) || error.code !== 'not_found') throw error;
+    // Deleted by another call, or lost when Redis failed over before a replica had the record.
+    const message = 'the disk was lost while it was created; try again';
+    throw new AppError('unavailable', message, { cause: error });
+  }
+}
+
+async function createOrFind(
+  deps: Deps,
+  caller: Caller,
+  input: CreateDisk,
+  context: RequestContext,
+): Promise<DiskCreation> {
   const { record, users } = draftRecord(deps, caller, input);
   const result = await deps.directory.disks.create(record);
   if (result === 'limit') {

@@ -5,6 +5,7 @@ import { readSlotRanges, slotOf } from '../../shared/directory/cluster-connector
 import type { ClusteredRedis } from '../../shared/tls/redis-tls.ts';
 import { Daemon, type Environment } from './daemon.ts';
 import { freePorts } from './ports.ts';
+import { silence } from './silence.ts';
 import { temporaryDirectory } from './temporary.ts';
 import { waitFor } from './wait.ts';
 
@@ -61,6 +62,7 @@ export class RedisCluster implements AsyncDisposable {
   readonly #nodes: readonly Node[];
   readonly #access: Access | undefined;
   readonly #stack: AsyncDisposableStack;
+  readonly #silent = new Set<Node>();
 
   private constructor(
     nodes: readonly Node[],
@@ -138,6 +140,7 @@ export class RedisCluster implements AsyncDisposable {
 
   async #ranges(): ReturnType<typeof readSlotRanges> {
     for (const node of this.#nodes) {
+      if (this.#silent.has(node)) continue;
       const ranges = await ask(node, readSlotRanges).catch(() => undefined);
       if (ranges !== undefined) return ranges;
     }
@@ -168,10 +171,27 @@ export class RedisCluster implements AsyncDisposable {
     });
   }
 
+  /** Has a node answer nobody until the result is disposed. */
+  silence(node: Node): AsyncDisposable {
+    const stopped = silence(node.daemon.pid);
+    this.#silent.add(node);
+    return {
+      [Symbol.asyncDispose]: async () => {
+        await stopped[Symbol.asyncDispose]();
+        this.#silent.delete(node);
+      },
+    };
+  }
+
   /** Starts a node again that was killed. Resolves once each primary has a replica. */
   async restart(node: Node): Promise<void> {
     await node.daemon.stop('SIGKILL');
     node.daemon.start();
+    await this.recovered();
+  }
+
+  /** Resolves once each primary has a replica. */
+  async recovered(): Promise<void> {
     await waitFor('each primary to have a replica', async () => {
       const ports = new Set((await this.#ranges()).map(({ primary: { port } }) => port));
       const replicas = await Promise.all(

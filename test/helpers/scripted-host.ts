@@ -8,7 +8,7 @@ import { AppError } from '../../shared/errors.ts';
 import { newHostId } from '../../shared/ids.ts';
 import { JobSeal } from '../../shared/jobs/job-seal.ts';
 import type { JobEnvelope } from '../../shared/jobs/jobs.ts';
-import { NO_SANDBOXES } from '../../shared/links/stream-protocol.ts';
+import { type HostLoad, NO_SANDBOXES } from '../../shared/links/stream-protocol.ts';
 import type { Stack } from './stack.ts';
 import { waitFor } from './wait.ts';
 
@@ -25,7 +25,14 @@ const LOAD = {
 /** The result of a job, or a refusal. */
 export type Script = (job: JobEnvelope) => Promise<object>;
 
-/** A host that answers jobs of sandboxes as a test tells it, over the link of a real one. */
+interface ScriptedHostOptions {
+  readonly publicUrl?: string;
+  /** Whose jobs it answers. */
+  readonly queue?: 'sandbox' | 'host';
+  readonly load?: Partial<HostLoad>;
+}
+
+/** A host that answers jobs as a test tells it, over the link of a real one. */
 export class ScriptedHost {
   readonly hostId = newHostId();
   /** Jobs that arrived, in order. */
@@ -40,7 +47,7 @@ export class ScriptedHost {
   private constructor(
     { environment }: Stack,
     nodes: ConstructorParameters<typeof ControlLinks>[0]['nodes'],
-    publicUrl: string,
+    { publicUrl = 'http://127.0.0.1:1', queue: kind = 'sandbox', load = {} }: ScriptedHostOptions,
   ) {
     const { hostId } = this;
     const region = environment['REGION'] ?? '';
@@ -55,11 +62,11 @@ export class ScriptedHost {
       internalUrl: 'http://127.0.0.1:2',
       log: pino({ level: 'silent' }),
       connectionKeys: this.connectionKeys,
-      load: () => LOAD,
+      load: () => ({ ...LOAD, ...load }),
       onCancel: () => undefined,
       onCutOff: () => undefined,
     });
-    const queue = queues.sandbox(hostId);
+    const queue = queues[kind](hostId);
     const seal = new JobSeal([environment['CLUSTER_SECRET'] ?? '']);
     const answer = ({ id = '', data }: Job): Promise<void> =>
       this.#answer(seal.open(queue, id, data));
@@ -75,12 +82,9 @@ export class ScriptedHost {
   }
 
   /** Creates a host and waits until it is linked. */
-  static async link(
-    stack: Stack,
-    { publicUrl = 'http://127.0.0.1:1' } = {},
-  ): Promise<ScriptedHost> {
+  static async link(stack: Stack, options: ScriptedHostOptions = {}): Promise<ScriptedHost> {
     const { controlNodes } = await stack.openDirectory();
-    const host = new ScriptedHost(stack, controlNodes, publicUrl);
+    const host = new ScriptedHost(stack, controlNodes, options);
     host.#links.start();
     await waitFor('the scripted host to be linked', async () => host.#links.isConnected);
     return host;

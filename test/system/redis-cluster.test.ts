@@ -1,6 +1,7 @@
 /*
- * Commands, disks and sandboxes on a Redis Cluster while one of its primaries is killed, and while
- * the slots that they use move. What callers were told is compared with what is there.
+ * Commands, disks and sandboxes on a Redis Cluster while one of its primaries is killed or falls
+ * silent, and while the slots that they use move. What callers were told is compared with what is
+ * there.
  */
 import test, { type ExecutionContext } from 'ava';
 import { queues } from '../../shared/directory/keys.ts';
@@ -118,6 +119,41 @@ test.serial('nothing runs twice and nothing is lost when a primary is killed', (
     await cluster.restart(former);
     await load.areServed();
     t.log(`all calls served after ${Math.round(performance.now() - killedAt)} ms`);
+    await load.verify(t);
+  }),
+);
+
+/** Resolves once the host takes its work from this node. */
+const serves = (cluster: RedisCluster, node: RedisCluster['nodes'][number]): Promise<unknown> =>
+  waitFor('the host to take its work from the new primary', () =>
+    cluster.ask(node, async (redis) => String(await redis.client('LIST')).includes('cmd=bzpopmin')),
+  );
+
+test.serial('nothing runs twice and nothing is lost when a primary falls silent', (t) =>
+  withStack(async ({ stack, cluster, queue }) => {
+    const load = await Load.start(await stack.newClient());
+    const { accounts } = await stack.openDirectory();
+    const [account] = await accounts.list();
+    // Woken while clients still take it for a primary, or when the host has turned to another.
+    for (const [key, until] of [
+      [queue, 'it has a successor'],
+      [queue, 'its successor serves'],
+      [`{${account?.id}}`, 'it has a successor'],
+    ] as const) {
+      const former = await cluster.primary(key);
+      const stoppedAt = performance.now();
+      {
+        await using _silent = cluster.silence(former);
+        const next = await cluster.successor(former, key);
+        t.not(next.port, former.port);
+        if (until === 'its successor serves') await serves(cluster, next);
+        t.log(`silent for ${Math.round(performance.now() - stoppedAt)} ms, until ${until}`);
+      }
+      // Its successor has no replica until it follows, and so nothing that is confirmed.
+      await cluster.recovered();
+      await load.areServed();
+      t.log(`all calls served after ${Math.round(performance.now() - stoppedAt)} ms`);
+    }
     await load.verify(t);
   }),
 );
