@@ -114,10 +114,10 @@ export class GrepActor {
 
   #commandLine(): string {
     const { recursive, concurrency, maxResults, deadlineAt } = this.#spec;
-    const { rg = '', gnu, ignoresCase, required, needsTrial } = this.#pattern;
+    const { rg = '', gnu, ignoresCase, required, isText, needsTrial } = this.#pattern;
     const workers = Math.min(concurrency, this.#deps.searchWorkers);
     const leftMs = Math.max(0, deadlineAt - Date.now());
-    const flags = [ignoresCase, needsTrial].map(Number);
+    const flags = [ignoresCase, needsTrial, isText].map(Number);
     const numbers = [Number(recursive), workers, maxResults, leftMs, ...flags];
     const patterns = [rg, gnu, required].map(quote);
     return ['exec', `${TOOLS}/search`, TOOLS, ...numbers, ...patterns].join(' ');

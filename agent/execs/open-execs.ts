@@ -55,8 +55,8 @@ export async function openExecs(settings: ExecSettings, parts: ExecParts): Promi
   const { memoryBytes, cpus, processes } = settings.execLimits;
   const { disks, journal, log } = parts;
   const pool = await openPool(settings, parts);
-  // Beside the workers run init and the search program. Each worker counts twice for a moment: a
-  // thread that has ended, and the process that follows it.
+  // Beside the workers run init and the search program. Each worker may count twice: a thread that
+  // waits, and the process that works in its turn.
   const searchWorkers = Math.min(cpus, availableParallelism(), Math.floor((processes - 2) / 2));
   const turns = new FairTurns({
     count: settings.execSlots,

@@ -13,6 +13,8 @@ export interface SearchPattern {
   readonly ignoresCase: boolean;
   /** A text that every match contains; empty: none is known. */
   readonly required: string;
+  /** That text is all of the pattern. */
+  readonly isText: boolean;
   /** An engine may refuse it. */
   readonly needsTrial: boolean;
 }
@@ -151,6 +153,12 @@ function translate(tokens: readonly PatternToken[]): string | undefined {
   return tokens.every((token) => pattern.add(token)) ? pattern.text : undefined;
 }
 
+/** The text that these elements stand for; undefined when they are not all characters. */
+function plainText(tokens: readonly PatternToken[]): string | undefined {
+  const characters = tokens.map((token) => (token.kind === 'character' ? token.character : ''));
+  return characters.includes('') ? undefined : characters.join('');
+}
+
 /**
  * Reads a pattern of GNU `grep -E` (docs/api.md, Grep). Its lines are alternatives, as for grep. Text
  * that is not a valid pattern is for GNU grep's engine, which says what is wrong with it.
@@ -166,11 +174,13 @@ export function readPattern(source: string): SearchPattern {
   if (!isArgument(gnu)) throw new AppError('bad_request', 'pattern is too long; shorten it');
   const [only = [], second] = lines;
   const isPlain = lines.flat().every(({ kind }) => kind === 'character');
+  const required = ignoresCase || second !== undefined ? '' : requiredText(only);
   return {
     rg: isExpressible && isArgument(rg) ? rg : undefined,
     gnu,
     ignoresCase,
-    required: ignoresCase || second !== undefined ? '' : requiredText(only),
+    required,
+    isText: required !== '' && required === plainText(only),
     needsTrial: !isPlain || source.length > PLAIN_LENGTH_MAX,
   };
 }

@@ -26,7 +26,7 @@ void *allocate(void *former, size_t bytes) {
   return memory;
 }
 
-void write_out(const void *bytes, size_t length) {
+static void write_out(const void *bytes, size_t length) {
   for (size_t done = 0; done < length;) {
     ssize_t count = write(STDOUT_FILENO, (const char *)bytes + done, length - done);
     if (count < 0 && errno == EINTR) continue;
@@ -42,6 +42,39 @@ void write_frame(enum frame kind, const void *payload, size_t length) {
   memcpy(frame + 1, &size, sizeof size);
   memcpy(frame + 5, payload, length);
   write_out(frame, 5 + length);
+}
+
+void hold(struct held *held, const struct match *match) {
+  uint32_t path_length = (uint32_t)strlen(match->path);
+  uint32_t payload = (uint32_t)(8 + 4 + 1 + path_length + match->length);
+  size_t needed = held->length + 5 + payload;
+  if (needed > held->capacity) {
+    held->capacity = 2 * needed;
+    held->bytes = allocate(held->bytes, held->capacity);
+  }
+  char *at = held->bytes + held->length;
+  *at++ = MATCH;
+  memcpy(at, &payload, 4);
+  memcpy(at + 4, &match->line, 8);
+  memcpy(at + 12, &path_length, 4);
+  at[16] = (char)match->truncated;
+  memcpy(at + 17, match->path, path_length);
+  memcpy(at + 17 + path_length, match->text, match->length);
+  held->length = needed;
+  held->count++;
+}
+
+bool write_held(struct held *held, struct results *results) {
+  size_t end = 0;
+  for (uint32_t i = 0; i < held->count && results->count < results->max; i++) {
+    uint32_t length;
+    memcpy(&length, held->bytes + end + 1, sizeof length);
+    end += 5 + length;
+    results->count++;
+  }
+  if (end > 0) write_out(held->bytes, end);
+  held->length = held->count = 0;
+  return end > 0;
 }
 
 void note_problem_bytes(const char *bytes, size_t length) {

@@ -8,7 +8,7 @@
 enum {
   SIFT_FILES_FIRST = 32,
   SIFT_US = 5000,      /* how long a thread should be busy with its batch, */
-  SIFT_US_LAST = 1000, /* and at least: to start one takes some 0.1 ms */
+  SIFT_US_LAST = 1000, /* and at least */
   PASSED_ON_AT_ONCE = 64,
   KEPT_MAX = BATCH_FILES_MAX, /* As many as the engine ever waits for. */
   /* Sifting is worth it while fewer files than one in so many are kept, after so many. */
@@ -44,17 +44,18 @@ bool sieve_take(struct sieve *sieve, struct queue *files, bool are_last, size_t 
   struct batch batch = {allocate(NULL, count * sizeof *batch.paths), count};
   for (size_t i = 0; i < count; i++) batch.paths[i] = queue_shift(files);
   sieve->seen += count;
-  *started = sifter_start(free_sifter(sieve), &sieve->required, batch);
+  *started = sifter_start(free_sifter(sieve), &sieve->required, sieve->results_max, batch);
   if (*started) return true;
   for (size_t i = 0; i < count; i++) queue_push(&sieve->kept, batch.paths[i]);
   free(batch.paths);
   return true;
 }
 
-size_t sieve_end(struct sieve *sieve, struct sifter *sifter) {
+size_t sieve_end(struct sieve *sieve, struct sifter *sifter, struct results *results) {
   struct batch batch = sifter->batch;
   size_t left_out = 0;
   sifter_end(sifter);
+  write_held(&sifter->held, results);
   pace_learn(&sieve->pace, batch.count, now_us() - sifter->begun_at);
   for (size_t i = 0; i < batch.count; i++) {
     if (sifter->kept[i]) {

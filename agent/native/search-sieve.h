@@ -12,6 +12,7 @@ enum { SIFTERS_MAX = 100 };
 
 struct sieve {
   struct required required;
+  uint64_t results_max;
   struct sifter sifters[SIFTERS_MAX];
   struct queue kept;  /* For the engine. */
   size_t seen, found; /* All files, and those of them that were sifted and kept. */
@@ -27,5 +28,5 @@ bool sieve_is_used(const struct sieve *sieve);
  */
 bool sieve_take(struct sieve *sieve, struct queue *files, bool are_last, size_t workers,
                 bool *started);
-/* Ends a thread that is done. Returns how many files it has left out. */
-size_t sieve_end(struct sieve *sieve, struct sifter *sifter);
+/* Ends a thread that is done, and writes its matches. Returns how many files need no engine. */
+size_t sieve_end(struct sieve *sieve, struct sifter *sifter, struct results *results);

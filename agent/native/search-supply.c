@@ -101,8 +101,8 @@ bool supply_sift(struct supply *supply, bool *started) {
                                                      are_last, supply->worker_count, started);
 }
 
-void supply_end_sifter(struct supply *supply, struct sifter *sifter) {
-  supply->left_out += sieve_end(&supply->sieve, sifter);
+void supply_end_sifter(struct supply *supply, struct sifter *sifter, struct results *results) {
+  supply->left_out += sieve_end(&supply->sieve, sifter, results);
 }
 
 bool supply_is_listing(const struct supply *supply) {

@@ -29,7 +29,7 @@ void supply_retry(struct supply *supply, char **paths, size_t count);
 struct batch supply_next(struct supply *supply);
 /* Sifts the next files; false when there are too few, or nothing to sift them by. */
 bool supply_sift(struct supply *supply, bool *started);
-void supply_end_sifter(struct supply *supply, struct sifter *sifter);
+void supply_end_sifter(struct supply *supply, struct sifter *sifter, struct results *results);
 /* Whether some of the tree is still to be listed, and there is room for it. */
 bool supply_is_listing(const struct supply *supply);
 bool supply_is_empty(const struct supply *supply);

@@ -22,11 +22,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "search-frames.h"
-
 enum {
   LINE_DIGITS_MAX = 20,
-  HELD_BYTES_MAX = 1 << 20,
   INPUT_BYTES = PATH_BYTES_MAX + LINE_DIGITS_MAX + 2 + 2 * TEXT_BYTES_MAX,
 };
 
@@ -133,20 +130,8 @@ bool worker_start(struct worker *worker, const struct tools *tools, struct batch
   return true;
 }
 
-/* Writes the held matches, as many as are still wanted. */
 void worker_keep(struct worker *worker, struct results *results) {
-  size_t end = 0;
-  for (uint32_t i = 0; i < worker->held_count && results->count < results->max; i++) {
-    uint32_t length;
-    memcpy(&length, worker->held + end + 1, sizeof length);
-    end += 5 + length;
-    results->count++;
-  }
-  if (end > 0) {
-    write_out(worker->held, end);
-    worker->kept = true;
-  }
-  worker->held_length = worker->held_count = 0;
+  if (write_held(&worker->held, results)) worker->kept = true;
 }
 
 static void move_to(struct worker *worker, size_t index, struct results *results) {
@@ -155,28 +140,6 @@ static void move_to(struct worker *worker, size_t index, struct results *results
   worker->current = index;
   worker->seen = true;
   worker->kept = false;
-}
-
-static void hold(struct worker *worker, uint64_t line, const char *text, size_t length,
-                 bool truncated) {
-  const char *path = worker->batch.paths[worker->current] + 2; /* Without "./". */
-  uint32_t path_length = (uint32_t)strlen(path);
-  uint32_t payload = (uint32_t)(8 + 4 + 1 + path_length + length);
-  size_t needed = worker->held_length + 5 + payload;
-  if (needed > worker->held_capacity) {
-    worker->held_capacity = 2 * needed;
-    worker->held = allocate(worker->held, worker->held_capacity);
-  }
-  char *at = worker->held + worker->held_length;
-  *at++ = MATCH;
-  memcpy(at, &payload, 4);
-  memcpy(at + 4, &line, 8);
-  memcpy(at + 12, &path_length, 4);
-  at[16] = (char)truncated;
-  memcpy(at + 17, path, path_length);
-  memcpy(at + 17 + path_length, text, length);
-  worker->held_length = needed;
-  worker->held_count++;
 }
 
 /* The index of the file with this path, from the current one on; the count if there is none. */
@@ -197,7 +160,7 @@ static enum parsed parse_binary(struct worker *worker, size_t *at, struct result
     const char *end = memchr(text + length, '\n', left - length);
     if (end == NULL) return MORE;
     move_to(worker, index, results);
-    worker->held_length = worker->held_count = 0;
+    worker->held.length = worker->held.count = 0;
     *at += (size_t)(end + 1 - text);
     return RECORD;
   }
@@ -230,9 +193,12 @@ static enum parsed parse_record(struct worker *worker, size_t *at, struct result
   bool truncated = length > TEXT_BYTES_MAX;
   if (line_end == NULL && !truncated) return MORE;
   move_to(worker, index, results);
-  hold(worker, line, from, truncated ? cut_length(from) : length, truncated);
-  bool enough = results->count + worker->held_count >= results->max;
-  if (enough || worker->held_length >= HELD_BYTES_MAX) worker_keep(worker, results);
+  /* Without "./". */
+  const char *path = worker->batch.paths[worker->current] + 2;
+  size_t kept = truncated ? cut_length(from) : length;
+  hold(&worker->held, &(struct match){path, line, from, kept, truncated});
+  bool enough = results->count + worker->held.count >= results->max;
+  if (enough || worker->held.length >= HELD_BYTES_MAX) worker_keep(worker, results);
   worker->skipping = line_end == NULL;
   *at += (size_t)((line_end == NULL ? end : line_end + 1) - text);
   return RECORD;
@@ -285,10 +251,7 @@ struct batch worker_rest(const struct worker *worker) {
 }
 
 void worker_clear(struct worker *worker) {
-  char *input = worker->input, *held = worker->held;
-  size_t capacity = worker->held_capacity;
-  memset(worker, 0, sizeof *worker);
-  worker->input = input;
-  worker->held = held;
-  worker->held_capacity = capacity;
+  char *input = worker->input;
+  struct held held = {worker->held.bytes, 0, worker->held.capacity, 0};
+  *worker = (struct worker){.input = input, .held = held};
 }

@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "search-frames.h"
+
 struct batch {
   char **paths;
   size_t count;
@@ -15,19 +17,13 @@ struct worker {
   int output; /* The read end of the process's stdout. */
   uint64_t begun_at;
   struct batch batch;
-  size_t current; /* The file of the last match. */
-  bool seen;      /* There was a match. */
-  bool kept;      /* Some of its matches are written already. */
-  bool skipping;  /* Over the rest of a line that was too long. */
-  char *held;     /* Frames of the current file's matches. */
-  size_t held_length, held_capacity;
-  uint32_t held_count;
-  char *input; /* Not parsed yet. */
+  size_t current;   /* The file of the last match. */
+  bool seen;        /* There was a match. */
+  bool kept;        /* Some of its matches are written already. */
+  bool skipping;    /* Over the rest of a line that was too long. */
+  struct held held; /* The current file's matches. */
+  char *input;      /* Not parsed yet. */
   size_t length;
-};
-
-struct results {
-  uint64_t count, max;
 };
 
 struct tools {

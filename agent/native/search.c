@@ -4,10 +4,12 @@
  * same.
  *
  * Usage: search <tools> <recursive 0|1> <workers> <results max> <time left in ms>
- *               <ignore case 0|1> <trial 0|1> <pattern for rg> <pattern for grep> <text>
+ *               <ignore case 0|1> <trial 0|1> <plain 0|1> <pattern for rg> <pattern for grep>
+ *               <text>
  *   tools: a directory with rg, grep, the dynamic loader ld.so, their libraries in lib/, and the
  *          locale C.UTF-8 in locale/
  *   trial: whether an engine may refuse the pattern, so that it is tried first
+ *   plain: whether the text is all of the pattern, so that lines with it need no engine
  *   patterns: both mean the same; with an empty one for rg, or one that rg refuses, grep searches
  *   text: each match contains it; files without it are left out. Empty: there is none
  *
@@ -180,7 +182,7 @@ static bool start_sifter(void) {
 }
 
 static void end_sifter(struct sifter *sifter) {
-  supply_end_sifter(&search.supply, sifter);
+  supply_end_sifter(&search.supply, sifter, &search.results);
   search.running--;
   search.matching_to = now_us();
 }
@@ -214,7 +216,8 @@ static void take_output(bool is_listing) {
   for (int i = 0; i < search.worker_count; i++) {
     if (!search.supply.sieve.sifters[i].is_busy) continue;
     sifters[count] = &search.supply.sieve.sifters[i];
-    events[reading + count++] = (struct pollfd){.fd = search.supply.sieve.sifters[i].output};
+    events[reading + count++] =
+        (struct pollfd){.fd = search.supply.sieve.sifters[i].output, .events = POLLIN};
   }
   count += reading;
   events[count] = (struct pollfd){.fd = search.errors, .events = POLLIN};
@@ -251,14 +254,15 @@ static bool number(const char *text, unsigned long max, unsigned long *value) {
 }
 
 int main(int argc, char **argv) {
-  unsigned long recursive, workers, results, time_ms, ignores_case, trial;
+  unsigned long recursive, workers, results, time_ms, ignores_case, trial, plain;
   int errors[2];
-  if (argc != 11 || !number(argv[2], 1, &recursive) || !number(argv[3], WORKERS_MAX, &workers) ||
+  if (argc != 12 || !number(argv[2], 1, &recursive) || !number(argv[3], WORKERS_MAX, &workers) ||
       !number(argv[4], 1000000, &results) || !number(argv[5], 3600000, &time_ms) ||
-      !number(argv[6], 1, &ignores_case) || !number(argv[7], 1, &trial) || workers == 0) {
+      !number(argv[6], 1, &ignores_case) || !number(argv[7], 1, &trial) ||
+      !number(argv[8], 1, &plain) || workers == 0) {
     fprintf(stderr,
             "usage: search <tools> <recursive> <workers> <results> <ms> <ignore case> <trial> "
-            "<pattern for rg> <pattern for grep> <text>\n");
+            "<plain> <pattern for rg> <pattern for grep> <text>\n");
     return 2;
   }
   if (pipe2(errors, O_CLOEXEC | O_NONBLOCK) != 0) return 1;
@@ -267,16 +271,16 @@ int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);
   search.errors = errors[0];
   search.tools = (struct tools){.directory = argv[1],
-                                .rg_pattern = *argv[8] == '\0' ? NULL : argv[8],
-                                .grep_pattern = argv[9],
+                                .rg_pattern = *argv[9] == '\0' ? NULL : argv[9],
+                                .grep_pattern = argv[10],
                                 .ignores_case = ignores_case == 1,
                                 .errors = errors[1]};
   search.probed = trial == 0;
-  required_set(&search.supply.sieve.required, argv[10]);
+  required_set(&search.supply.sieve.required, argv[11], plain == 1);
   search.supply.text_only = search.tools.rg_pattern == NULL;
   search.supply.worker_count = workers;
   search.worker_count = (int)workers;
-  search.results.max = results;
+  search.results.max = search.supply.sieve.results_max = results;
   search.statistics_at = now_us() + STATISTICS_EVERY_US;
   search.supply.deadline_at = now_us() + time_ms * 1000;
   if (!listing_start(&search.supply.listing, recursive == 1)) {

@@ -24,6 +24,8 @@ export interface SearchOptions {
   readonly ignoresCase?: boolean;
   /** A text that every match has; none when it is left out. */
   readonly required?: string;
+  /** That text is all of the pattern. */
+  readonly isText?: boolean;
   readonly needsTrial?: boolean;
   /** The user as whom it runs. */
   readonly uid?: number;
@@ -47,8 +49,8 @@ export async function search(
   const { recursive = true, workers = 2, maxResults = 1000, leftMs = 60_000 } = options;
   const output = new SearchOutput({ prefix: '', maxResults, onClosed: () => undefined });
   const { tools = ownTools, gnu = pattern, ignoresCase = false } = options;
-  const { required = '', needsTrial = true } = options;
-  const flags = [ignoresCase, needsTrial].map(Number);
+  const { required = '', isText = false, needsTrial = true } = options;
+  const flags = [ignoresCase, needsTrial, isText].map(Number);
   const numbers = [Number(recursive), workers, maxResults, leftMs, ...flags].map(String);
   const args = [tools, ...numbers, pattern, gnu, required];
   const child = spawn(path, args, {

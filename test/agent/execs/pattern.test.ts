@@ -135,6 +135,31 @@ for (const [text, required] of [
   });
 }
 
+for (const [text, isText] of [
+  ['needle', true],
+  [String.raw`a\.b\*c`, true],
+  ['x'.repeat(64), true],
+  ['x'.repeat(65), false], // Longer texts are cut.
+  ['\u{1f600}'.repeat(64), true],
+  ['ab', false],
+  ['\u{d83d}needle', false],
+  ['needle ', true],
+  ['^needle', false],
+  ['needle$', false],
+  ['needle.', false],
+  ['needles?', false],
+  ['needle{1}', false],
+  ['(needle)', false],
+  ['needle|needle', false],
+  ['needle\n', false],
+  ['(?i)needle', false],
+  [String.raw`needle\b`, false],
+] as const) {
+  test(`${JSON.stringify(text)} is ${isText ? '' : 'not '}a plain text`, (t) => {
+    t.is(readPattern(text).isText, isText);
+  });
+}
+
 for (const [text, rgText] of [
   ['a{', String.raw`(?:a\{)`],
   [String.raw`\d+\t`, '(?:[0-9]{1,}\t)'],

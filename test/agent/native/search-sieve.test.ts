@@ -2,7 +2,7 @@
  * Files that the search program leaves out by a text that every match has: never one in which the
  * engine would find something.
  */
-import { appendFile, chmod, mkdir, rename, writeFile } from 'node:fs/promises';
+import { appendFile, chmod, mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { readPattern, type SearchPattern } from '../../../agent/execs/pattern.ts';
@@ -46,10 +46,10 @@ async function compare(
   root: string,
   pattern: SearchPattern,
   workers: number,
-): Promise<'refused' | 'all' | 'sifted'> {
-  const { rg = '', gnu, ignoresCase, required, needsTrial } = pattern;
+): Promise<'refused' | 'all' | 'sifted' | 'text'> {
+  const { rg = '', gnu, ignoresCase, required, isText, needsTrial } = pattern;
   const options = { workers, gnu, ignoresCase, needsTrial, maxResults: 100_000 };
-  const found = await search(path, root, rg, { ...options, required });
+  const found = await search(path, root, rg, { ...options, required, isText });
   const shown = JSON.stringify(pattern);
   if (found.isPatternRefused) {
     const unsifted = await search(path, root, rg, options);
@@ -62,12 +62,13 @@ async function compare(
   const [own, engines] = [sortedLines(found.matches), sortedLines(expected)];
   t.deepEqual([lacking(own, engines), lacking(engines, own)], [[], []], shown);
   t.is(own.length, engines.length, shown);
+  if (isText) return 'text';
   return required === '' ? 'all' : 'sifted';
 }
 
 for (const { name, path } of builds) {
   test(`${name} finds the same with any pattern, in any files`, async (t) => {
-    const counts = { refused: 0, all: 0, sifted: 0 };
+    const counts = { refused: 0, all: 0, sifted: 0, text: 0 };
     const patterns = fc.array(nastyPattern, {
       minLength: PATTERNS_EACH,
       maxLength: PATTERNS_EACH,
@@ -86,8 +87,10 @@ for (const { name, path } of builds) {
       },
     );
     await fc.assert(property, { numRuns: isFull ? 150 : 15 });
-    t.true(counts.sifted > 40 && counts.all > 10, JSON.stringify(counts));
+    const shown = JSON.stringify(counts);
+    t.true(counts.sifted > 8 && counts.all > 8 && counts.text > 8, shown);
   });
+
   test(`${name} finds the same when it leaves out files without a text of each match`, async (t) => {
     const property = fc.asyncProperty(
       randomTree,
@@ -101,10 +104,12 @@ for (const { name, path } of builds) {
       fc.integer({ min: 1, max: 5 }),
       fc.boolean(),
       async (tree, [pattern = '', required = ''], workers, needsTrial) => {
+        const isText = pattern === required;
         await using root = await temporaryDirectory();
         await makeTree(root.path, tree);
         const expected = await rgMatches(root.path, pattern, []);
-        const found = await search(path, root.path, pattern, { workers, required, needsTrial });
+        const options = { workers, required, isText, needsTrial };
+        const found = await search(path, root.path, pattern, options);
         const all = await search(path, root.path, pattern, { workers });
         t.deepEqual([found.code, found.reason, found.problem], [0, 'completed', undefined]);
         t.deepEqual(sortedLines(found.matches), sortedLines(expected));
@@ -148,9 +153,11 @@ for (const { name, path } of builds) {
       ['common', count],
       ['absent', 0],
     ] as const) {
-      const options = { required, needsTrial: false, maxResults: 10_000 };
-      const { matches, filesScanned } = await search(path, root.path, required, options);
-      t.deepEqual([matches.length, filesScanned], [expected, count], required);
+      for (const isText of [false, true]) {
+        const options = { required, isText, needsTrial: false, maxResults: 10_000 };
+        const { matches, filesScanned } = await search(path, root.path, required, options);
+        t.deepEqual([matches.length, filesScanned], [expected, count], required);
+      }
     }
   });
 
@@ -164,12 +171,70 @@ for (const { name, path } of builds) {
     t.deepEqual([reason, matches.length], ['completed', 5]);
   });
 
+  const whole = { required: 'needle', isText: true, needsTrial: false };
+
+  test(`${name} needs an engine for a text only where files are not plain`, async (t) => {
+    await using root = await temporaryDirectory();
+    await using nothing = await temporaryDirectory();
+    const lines = ['needle', 'hay', '', 'two needles: needle', 'x\r', 'needle\r', 'last needle'];
+    await writeFile(join(root.path, 'first'), `${lines.join('\n')}\n`);
+    await writeFile(join(root.path, 'second'), lines.join('\n'));
+    await writeFile(join(root.path, 'binary-without-it'), 'hay\0');
+    const plain = await search(path, root.path, 'needle', { ...whole, tools: nothing.path });
+    const expected = await rgMatches(root.path, 'needle');
+    t.deepEqual([plain.reason, plain.problem, plain.filesScanned], ['completed', undefined, 3]);
+    t.deepEqual(sortedLines(plain.matches), sortedLines(expected));
+    for (const [kind, contents] of [
+      ['binary', 'needle\n\0'],
+      ['with a mark', '\u{feff}needle\n'],
+      ['too long for one reading', `needle\n${'x'.repeat(64 * KiB)}`],
+    ] as const) {
+      const file = join(root.path, kind);
+      await writeFile(file, contents);
+      const found = await search(path, root.path, 'needle', { ...whole, tools: nothing.path });
+      t.is(found.reason, 'incomplete', kind);
+      t.regex(found.problem ?? '', /^rg cannot be started/u);
+      await rm(file);
+    }
+  });
+
+  test(`${name} tells as many matches of a text as are wanted`, async (t) => {
+    await using root = await temporaryDirectory();
+    const count = 30;
+    for (let index = 0; index < count; index += 1) {
+      await writeFile(join(root.path, `f${index}`), 'needle\n'.repeat(10));
+    }
+    for (const maxResults of [1, 10, 299, 300, 301]) {
+      const options = { ...whole, maxResults, workers: 3 };
+      const { matches, reason } = await search(path, root.path, 'needle', options);
+      const isAll = maxResults > 10 * count;
+      const told = isAll ? [300, 'completed'] : [maxResults, 'max_results'];
+      t.deepEqual([matches.length, reason], told);
+    }
+  });
+
+  test(`${name} finds more lines with a text than it holds`, async (t) => {
+    await using root = await temporaryDirectory();
+    const [lines, files] = [6000, 2];
+    // Each match is told with the path of its file.
+    const directory = join(root.path, 'd'.repeat(200), 'd'.repeat(200));
+    await mkdir(directory, { recursive: true });
+    for (let index = 0; index < files; index += 1) {
+      await writeFile(join(directory, `f${index}`), 'needle\n'.repeat(lines));
+    }
+    const options = { ...whole, maxResults: 2 * lines * files };
+    const { matches, reason } = await search(path, root.path, 'needle', options);
+    t.is(reason, 'completed');
+    t.is(new Set(matches.map(({ file, line }) => `${file}:${line}`)).size, lines * files);
+    t.is(matches.length, lines * files);
+  });
+
   test(`${name} finds the text in files that are replaced and grow meanwhile`, async (t) => {
     await using root = await temporaryDirectory();
     await using beside = await temporaryDirectory();
     const files = Array.from({ length: 400 }, (_, index) => join(root.path, `f${index}`));
     for (const file of files) await writeFile(file, `${'hay\n'.repeat(2000)}needle\n`);
-    const found = search(path, root.path, 'needle', { required: 'needle' });
+    const found = search(path, root.path, 'needle', whole);
     const other = join(beside.path, 'other');
     for (let round = 0; round < 1000; round += 1) {
       const file = files[(round * 7) % files.length] ?? '';
