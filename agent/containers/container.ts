@@ -15,7 +15,7 @@ import { attachDirectory } from '../disks/disk-calls.ts';
 import { refusedPath } from '../disks/refused-path.ts';
 import { execBundle } from './bundle.ts';
 import { type CgroupHost, killGroup, oomKills, removeCgroups } from '../system/cgroup.ts';
-import { InitChannel } from './init-channel.ts';
+import { type ContainerCommand, InitChannel } from './init-channel.ts';
 import { OutputPipe } from './output-pipe.ts';
 import type { OutputSink, OutputTail, TailPlace } from './output-tail.ts';
 import type { ContainerUsers, UserRanges } from './container-users.ts';
@@ -168,7 +168,7 @@ export class Container {
    *   was killed
    */
   async run(
-    command: string,
+    command: ContainerCommand,
     mounts: readonly ContainerMount[],
     output?: OutputSink,
   ): Promise<ContainerExit> {
@@ -292,7 +292,7 @@ export class Container {
   }
 
   async #runCommand(
-    command: string,
+    command: ContainerCommand,
     init: InitChannel,
     runcEnded: Promise<undefined>,
   ): Promise<ContainerExit> {

@@ -9,7 +9,12 @@ interface InitEvents {
   closed: [];
 }
 
+/** A command for the shell, or a program and its arguments, which need none. */
+export type ContainerCommand = string | readonly [program: string, ...args: string[]];
+
 const MESSAGE_BYTES = 8;
+/** In the length that is sent to init. */
+const IS_PROGRAM = 0x8000_0000;
 const READY = 0;
 const STARTED = 1;
 const EXITED = 2;
@@ -32,10 +37,11 @@ export class InitChannel extends EventEmitter<InitEvents> {
     socket.on('error', () => socket.destroy()); // Init has exited; `close` follows.
   }
 
-  run(command: string): void {
-    const text = Buffer.from(command);
+  run(command: ContainerCommand): void {
+    const isProgram = typeof command !== 'string';
+    const text = Buffer.from(isProgram ? command.map((part) => `${part}\0`).join('') : command);
     const length = Buffer.alloc(4);
-    length.writeUInt32LE(text.length);
+    length.writeUInt32LE(text.length + (isProgram ? IS_PROGRAM : 0));
     this.#socket.write(Buffer.concat([length, text]));
   }
 

@@ -12,6 +12,7 @@ import {
   type ContainerExit,
   type ContainerMount,
 } from '../containers/container.ts';
+import type { ContainerCommand } from '../containers/init-channel.ts';
 import type { ContainerPool } from '../containers/container-pool.ts';
 import type { OutputSink } from '../containers/output-tail.ts';
 import type { Checkout } from '../disks/checkout-target.ts';
@@ -26,7 +27,7 @@ export interface CommandSpec {
   readonly accountId: string;
   readonly mounts: readonly ExecMount[];
   /** Called when the container is ready, so that the command line can contain the time left. */
-  readonly command: () => string;
+  readonly command: () => ContainerCommand;
   /** Milliseconds since the epoch. */
   readonly deadlineAt: number;
   /** Mounts the disks read-only, without execution and without following links on them. */

@@ -2,6 +2,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import type { GrepOutcome } from '../../shared/jobs/command-kinds.ts';
 import { TOOLS } from '../containers/bundle.ts';
 import { closeTails, type ContainerExit } from '../containers/container.ts';
+import type { ContainerCommand } from '../containers/init-channel.ts';
 import { CommandActor, type CommandActorDeps } from './command-actor.ts';
 import type { DiskActor } from '../disks/disk-actor.ts';
 import { readPattern, type SearchPattern } from './pattern.ts';
@@ -45,8 +46,6 @@ export interface GrepActorDeps extends CommandActorDeps {
 
 /** A program's complaint without the name of the program in front. */
 const reasonOf = (problem = ''): string => problem.replace(/^\S*grep: /u, '');
-
-const quote = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
 /**
  * Runs one search in a container with the directory mounted read-only, where the search program splits
@@ -112,15 +111,14 @@ export class GrepActor {
     return { outcome, matches: this.#output.takeMatches() };
   }
 
-  #commandLine(): string {
+  #commandLine(): ContainerCommand {
     const { recursive, concurrency, maxResults, deadlineAt } = this.#spec;
     const { rg = '', gnu, ignoresCase, required, isText, needsTrial } = this.#pattern;
     const workers = Math.min(concurrency, this.#deps.searchWorkers);
     const leftMs = Math.max(0, deadlineAt - Date.now());
     const flags = [ignoresCase, needsTrial, isText].map(Number);
-    const numbers = [Number(recursive), workers, maxResults, leftMs, ...flags];
-    const patterns = [rg, gnu, required].map(quote);
-    return ['exec', `${TOOLS}/search`, TOOLS, ...numbers, ...patterns].join(' ');
+    const numbers = [Number(recursive), workers, maxResults, leftMs, ...flags].map(String);
+    return [`${TOOLS}/search`, TOOLS, ...numbers, rg, gnu, required];
   }
 
   async #noteExit({ exitCode, outOfMemory, stdout, stderr }: ContainerExit): Promise<void> {

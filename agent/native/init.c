@@ -4,7 +4,9 @@
  * when the command has arrived, and leaves it before it reports the end.
  *
  * Descriptor 3 is a stream socket to the agent:
- *   agent -> init   u32 length, then the command (little-endian; at most COMMAND_MAX bytes)
+ *   agent -> init   u32 length, then the command (little-endian; at most COMMAND_MAX bytes); with
+ *                   the highest bit of the length set not a command but a program and its
+ *                   arguments, each ended by a NUL, which needs no shell
  *   init  -> agent  READY 0, STARTED <pid>, EXITED <status>: two little-endian u32 each
  *   agent closes    at any time, also by dying: everything is killed and init ends.
  *
@@ -21,6 +23,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +48,14 @@ enum {
   EXITED = 2,
   EXIT_CANNOT_RUN = 126,
   EXIT_KILLED = 137,
+};
+
+static const uint32_t IS_PROGRAM = 1u << 31;
+
+struct command {
+  char text[COMMAND_MAX + 1];
+  uint32_t length;
+  bool is_program;
 };
 
 static void kill_everything(void) {
@@ -92,13 +103,35 @@ static char *through_file(const char *command, size_t length) {
   return source;
 }
 
-static _Noreturn void run_command(char *command, size_t length, const sigset_t *mask) {
+static void run_shell(struct command *command) {
+  char *text = command->text;
+  if (command->length > ARGUMENT_MAX) text = through_file(command->text, command->length);
+  if (text != NULL) execlp("bash", "bash", "-c", text, (char *)NULL);
+  fprintf(stderr, "berth: cannot run bash: %s\n", strerror(errno));
+}
+
+static void run_program(struct command *command) {
+  size_t count = 0;
+  const char *end = command->text + command->length;
+  if (command->length == 0 || end[-1] != '\0') {
+    fprintf(stderr, "berth: cannot run %s: not ended by a NUL\n", command->text);
+    return;
+  }
+  for (const char *at = command->text; at < end; at += strlen(at) + 1) count++;
+  char **arguments = calloc(count + 1, sizeof *arguments), *at = command->text;
+  for (size_t i = 0; arguments != NULL && i < count; i++, at += strlen(at) + 1) arguments[i] = at;
+  if (arguments != NULL) execv(arguments[0], arguments);
+  fprintf(stderr, "berth: cannot run %s: %s\n", command->text, strerror(errno));
+}
+
+static _Noreturn void run_command(struct command *command, const sigset_t *mask) {
   sigprocmask(SIG_SETMASK, mask, NULL);
   close(AGENT_FD);
   setsid();
-  char *text = length > ARGUMENT_MAX ? through_file(command, length) : command;
-  if (text != NULL) execlp("bash", "bash", "-c", text, (char *)NULL);
-  fprintf(stderr, "berth: cannot run bash: %s\n", strerror(errno));
+  if (command->is_program)
+    run_program(command);
+  else
+    run_shell(command);
   _exit(EXIT_CANNOT_RUN);
 }
 
@@ -130,6 +163,14 @@ static int wait_for(pid_t command, int signal_fd) {
   }
 }
 
+static bool read_command(struct command *command) {
+  uint32_t length;
+  if (read_exactly(&length, sizeof length) != 0) return false;
+  command->is_program = (length & IS_PROGRAM) != 0;
+  command->length = length & ~IS_PROGRAM;
+  return command->length <= COMMAND_MAX && read_exactly(command->text, command->length) == 0;
+}
+
 static int take_streams(void) {
   int nothing = open("/dev/null", O_RDONLY);
   if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0) return -1;
@@ -138,8 +179,7 @@ static int take_streams(void) {
 }
 
 int main(int argc, char **argv) {
-  static char command[COMMAND_MAX + 1];
-  uint32_t length;
+  static struct command command;
   sigset_t children, before;
 
   /* Nothing in the container may trace init or take its socket. */
@@ -153,8 +193,7 @@ int main(int argc, char **argv) {
   if (setrlimit(RLIMIT_MEMLOCK, &pinned) != 0) return EXIT_CANNOT_RUN;
   if (take_streams() != 0) return EXIT_CANNOT_RUN;
   report(READY, 0);
-  if (read_exactly(&length, sizeof length) != 0 || length > COMMAND_MAX) return EXIT_KILLED;
-  if (read_exactly(command, length) != 0) return EXIT_KILLED;
+  if (!read_command(&command)) return EXIT_KILLED;
   if (argc != 2 || chdir(argv[1]) != 0) {
     fprintf(stderr, "berth: cannot enter the working directory: %s\n", strerror(errno));
     return EXIT_CANNOT_RUN;
@@ -166,7 +205,7 @@ int main(int argc, char **argv) {
   int signal_fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
   pid_t pid = signal_fd < 0 ? -1 : fork();
   if (pid < 0) return EXIT_CANNOT_RUN;
-  if (pid == 0) run_command(command, length, &before);
+  if (pid == 0) run_command(&command, &before);
   report(STARTED, (uint32_t)pid);
 
   int status = wait_for(pid, signal_fd);

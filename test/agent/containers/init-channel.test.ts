@@ -77,3 +77,12 @@ test('a command is sent with its length in bytes', async (t) => {
   t.is(sent.readUInt32LE(), 7);
   t.is(sent.toString('utf8', 4), 'echo ü');
 });
+
+test('a program is sent with its arguments, each ended by a NUL', async (t) => {
+  const [ours, theirs] = duplexPair();
+  new InitChannel(ours).run(['/bin/echo', '', 'ü']);
+  await setImmediate();
+  const sent = theirs.read() as Buffer;
+  t.is(sent.readUInt32LE(), 0x8000_0000 + 14);
+  t.is(sent.toString('utf8', 4), '/bin/echo\0\0ü\0');
+});

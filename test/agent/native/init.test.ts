@@ -30,6 +30,7 @@ const message = (length: number, command: string | Buffer): Buffer => {
 };
 
 const commandOf = (text: string): Buffer => message(Buffer.byteLength(text), text);
+const programOf = (text: string): Buffer => message(0x8000_0000 + Buffer.byteLength(text), text);
 
 /** Init and what is known of it. */
 class Init {
@@ -152,12 +153,38 @@ for (const build of builds) {
     });
   }
 
+  test(`${build.name} runs a program without a shell, with the arguments that it is given`, async (t) => {
+    const init = await start(build);
+    const long = 'x'.repeat(100_000);
+    init.socket.write(programOf(`/usr/bin/printf\0<%s>\0a b\0\0$HOME\0${long}\0`));
+    t.is(await init.heard(EXITED), 0);
+    init.socket.destroy();
+    t.is(await init.exited, 0);
+    t.deepEqual(await init.output(), { stdout: `<a b><><$HOME><${long}>`, stderr: '' });
+  });
+
+  for (const [what, text, complaint] of [
+    ['is not there', '/nosuchprogram\0x\0', /^berth: cannot run \/nosuchprogram: No such file/u],
+    ['has no end', '/usr/bin/true\0x', /^berth: cannot run \/usr\/bin\/true: not ended/u],
+    ['is not named', '', /^berth: cannot run : not ended/u],
+  ] as const) {
+    test(`${build.name} says so when the program ${what}`, async (t) => {
+      const init = await start(build);
+      init.socket.write(programOf(text));
+      t.is(await init.heard(EXITED), EXIT_CANNOT_RUN);
+      init.socket.destroy();
+      await init.exited;
+      t.regex((await init.output()).stderr, complaint);
+    });
+  }
+
   for (const [what, bytes] of [
     ['nothing', Buffer.alloc(0)],
     ['half a length', Buffer.from([1, 0])],
     ['half a command', message(100, 'echo half')],
     ['a length above the bound', message(COMMAND_MAX + 1, Buffer.alloc(COMMAND_MAX + 1, '#'))],
     ['the greatest length', message(0xffff_ffff, 'echo half')],
+    ['half a program', message(0x8000_0000 + 100, '/usr/bin/true\0')],
   ] as const) {
     test(`${build.name} ends without running anything: ${what}`, async (t) => {
       const init = await start(build);
