@@ -57,7 +57,7 @@ export class CommandActor {
   #container: Container | undefined;
   #ending: AppError | undefined;
   readonly #ended = new AbortController();
-  /** Settles when the command's row is durable, or the command is ended because it is not. */
+  /** Settles when the command's row is durable, where it has to be, or the command is ended. */
   #durable: Promise<void> = Promise.resolve();
   /** Settles when nothing of the command is left on the host. Set once {@link run} has ended. */
   cleared: Promise<void> = Promise.resolve();
@@ -105,7 +105,8 @@ export class CommandActor {
       await inSpan({ name: 'journal.begin' }, () =>
         this.#deps.journal.beginExec({ id, accountId, diskIds, requestId, begunAt }),
       );
-      this.#durable = this.#endUnlessDurable();
+      // A search may be repeated: nobody has to know of it after the host's crash.
+      if (this.writesToDisks) this.#durable = this.#endUnlessDurable();
       return await onBehalfOf(accountId, this.#ended.signal, async () =>
         this.#runInContainer(await inSpan({ name: 'disk.claim' }, () => this.#claimDisks())),
       );

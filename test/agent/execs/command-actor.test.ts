@@ -30,11 +30,12 @@ async function openCommands() {
     pool,
     containers: () => readdir(containers.host.containersDir),
     /** A command, and what it has put out so far. */
-    command(line: string, id = newJobId()) {
+    command(line: string, { id = newJobId(), dataOnly = false } = {}) {
       const pieces: Buffer[] = [];
       const spec = {
         ...{ id, accountId: newAccountId(), requestId: newRequestId(), mounts: [] },
         command: () => line,
+        dataOnly,
         deadlineAt: Date.now() + LONGEST_MS,
         output: {
           write: (piece: Buffer) => {
@@ -113,6 +114,17 @@ test('a command that ended before its sync failed has no known outcome either', 
   await actor.cleared;
 });
 
+test('a search is told before its row is durable, since it may be repeated', async (t) => {
+  await using commands = await openCommands();
+  beforeSyncs(t, () => Promise.reject(new Error('no storage')));
+  const { actor, output } = commands.command('echo found', { dataOnly: true });
+  const { exitCode, stdout, stderr } = await actor.run(() => undefined);
+  await closeTails(stdout, stderr);
+  t.deepEqual([exitCode, output()], [0, 'found\n']);
+  await actor.cleared;
+  t.deepEqual(await commands.journal.execs(), []);
+});
+
 test('a command that was begun is not begun again, whether or not its row is durable yet', async (t) => {
   await using commands = await openCommands();
   const held = Promise.withResolvers<void>();
@@ -120,7 +132,7 @@ test('a command that was begun is not begun again, whether or not its row is dur
   const first = commands.command('echo first');
   const told = first.actor.run(() => undefined);
   await waitFor('its output', () => Promise.resolve(first.output() === 'first\n'));
-  const again = commands.command('echo again', first.id);
+  const again = commands.command('echo again', { id: first.id });
   await t.throwsAsync(
     again.actor.run(() => undefined),
     { code: 'outcome_unknown', message: /begun before/u },
