@@ -216,6 +216,8 @@ export const LIMITS = {
   sandboxBeginMs: 8_000,
   // How many hosts with room are looked at for new work, of which the best is taken.
   placementCandidates: 8,
+  // How many hosts are asked, one after the other, to make a new disk.
+  diskPlacementsMax: 3,
   // Placements that a node remembers: accounts, images and shapes, each with the hosts that were
   // chosen last.
   placementKeysRememberedMax: 4096,

@@ -19,6 +19,7 @@ import type { Logger } from '../../shared/log.ts';
 import { currentTraceparent, inSpan } from '../../shared/spans.ts';
 import type { AgentHub } from './agent-hub.ts';
 import type { OnPart } from './job-waiters.ts';
+import { NotTaken } from './not-taken.ts';
 
 export interface JobCall<K extends JobKind> {
   readonly kind: K;
@@ -65,6 +66,7 @@ export interface JobDispatchDeps {
 /** A job that was queued, or was to be. */
 interface Queued extends QueuedJob {
   readonly queue: Queue;
+  readonly hostId: string;
 }
 
 /** Puts jobs into hosts' queues and waits for their answers on the agent links. */
@@ -92,8 +94,8 @@ export class JobDispatch {
 
   /**
    * Runs a job on a host, at most once.
-   * @throws AppError what the agent says, or: `unavailable` when the job surely never began,
-   *   `outcome_unknown` when it may have, `timeout` for a command, `cancelled`
+   * @throws NotTaken when the host has surely not begun it; AppError what the agent says, or:
+   *   `outcome_unknown` when it may have begun, `timeout` for a command, `cancelled`
    */
   call<K extends JobKind>(call: JobCall<K>): Promise<JobReply<K>> {
     const id = newJobId();
@@ -142,7 +144,7 @@ export class JobDispatch {
 
   async #plan<K extends JobKind>({ kind, hostId }: JobCall<K>, id: string): Promise<Queued> {
     const queue = this.#queue(kind, hostId);
-    return { queue, id, primary: await this.#queuedJobs.primary(queue) };
+    return { queue, id, hostId, primary: await this.#queuedJobs.primary(queue) };
   }
 
   async #add<K extends JobKind>({ queue, id, primary }: Queued, call: JobCall<K>): Promise<void> {
@@ -184,12 +186,12 @@ export class JobDispatch {
 
   /** A job taken back from the queue surely never began; else nobody can know. */
   async #explainLoss(queued: Queued, kind: JobKind, accepted: boolean): Promise<AppError> {
-    if (jobKind(kind).isRepeatable) {
-      await this.#takeBack(queued);
-      return new AppError('unavailable', 'the host was lost while it did this; try again');
-    }
     if (!accepted && (await this.#takeBack(queued))) {
-      return new AppError('unavailable', 'the host was lost before the work began; try again');
+      const message = 'the host was lost before the work began; try again';
+      return new NotTaken(queued.hostId, 'unavailable', message);
+    }
+    if (jobKind(kind).isRepeatable) {
+      return new AppError('unavailable', 'the host was lost while it did this; try again');
     }
     return new AppError(
       'outcome_unknown',
@@ -209,8 +211,9 @@ export class JobDispatch {
   /** Hosts take commands at once: one that does not is cut off from Redis, or about to end. */
   async #giveUpUntaken(queued: Queued): Promise<void> {
     if (!(await this.#takeBack(queued))) return;
-    const reason = new AppError('unavailable', 'the host did not take the work; try again');
-    this.#hub.waiters.giveUp(queued.id, reason);
+    const { id, hostId } = queued;
+    const message = 'the host did not take the work; try again';
+    this.#hub.waiters.giveUp(id, new NotTaken(hostId, 'unavailable', message));
   }
 
   #cancel(queued: Queued, hostId: string): void {

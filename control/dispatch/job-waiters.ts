@@ -1,5 +1,6 @@
 import { AppError } from '../../shared/errors.ts';
 import type { AgentFrame } from '../../shared/links/stream-protocol.ts';
+import { refusalOf } from './not-taken.ts';
 
 interface JobAnswer {
   readonly result: object;
@@ -102,7 +103,11 @@ function settleWith(waiter: Waiter, frame: JobFrame, body: readonly Buffer[]): v
       break;
     }
     case 'error': {
-      waiter.settle({ kind: 'error', error: new AppError(frame.code, frame.message) });
+      const { code, message } = frame;
+      const error = waiter.accepted
+        ? new AppError(code, message)
+        : refusalOf(waiter.hostId, code, message);
+      waiter.settle({ kind: 'error', error });
       break;
     }
   }

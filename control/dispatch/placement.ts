@@ -13,15 +13,37 @@ export interface KnownHosts {
 const freeSlots = ({ load, jobsPending }: Host): number =>
   load.execSlots - Math.max(load.execsRunning + load.execsWaiting, jobsPending);
 
+const NONE: ReadonlySet<string> = new Set();
+
+/** The hosts that take disks which have no handler, in random order. */
+const openHosts = (
+  hosts: KnownHosts,
+  refusing: ReadonlySet<string>,
+): IteratorObject<Host, undefined> =>
+  hosts
+    .inRandomOrder()
+    .filter(
+      ({ hostId, load }) => !load.draining && load.cordoned !== true && !refusing.has(hostId),
+    );
+
+/** Whether a host takes disks that have no handler, but for those that refuse. */
+export const hasOpenHost = (hosts: KnownHosts, refusing: ReadonlySet<string>): boolean =>
+  openHosts(hosts, refusing).next().done !== true;
+
 /**
  * The hosts for work on disks, best first: those that handle some of them, by how many; for disks
  * without a handler the least loaded of a few random hosts (docs/architecture.md, The life of an exec). Disks
  * of a cordoned host go elsewhere; where they are in use it comes last.
  * @param handlers of each disk, where it has one
+ * @param refusing hosts that are not drawn for disks without a handler
  * @returns at least one host
  * @throws AppError `unavailable` or `no_capacity`; both are worth another try
  */
-export function rankHosts(hosts: KnownHosts, handlers: readonly (string | undefined)[]): Host[] {
+export function rankHosts(
+  hosts: KnownHosts,
+  handlers: readonly (string | undefined)[],
+  refusing: ReadonlySet<string> = NONE,
+): Host[] {
   const counts = new Map<Host, number>();
   const cordoned: Host[] = [];
   for (const [handler, count] of countEach(handlers)) {
@@ -39,9 +61,7 @@ export function rankHosts(hosts: KnownHosts, handlers: readonly (string | undefi
     const handling = [...counts].sort(([, a], [, b]) => b - a).map(([host]) => host);
     return [...handling, ...cordoned];
   }
-  const [best] = hosts
-    .inRandomOrder()
-    .filter(({ load }) => !load.draining && load.cordoned !== true)
+  const [best] = openHosts(hosts, refusing)
     .take(LIMITS.placementCandidates)
     .toArray()
     .sort(

@@ -21,7 +21,9 @@ export interface RequestContext {
  * hosts are first moved to one of them. When a disk has moved to another host meanwhile, the job has
  * not begun and is sent there.
  * @param find see {@link withHandler}
- * @throws AppError the host's error; `disk_in_use` when the disks cannot be moved to one host
+ * @param refusing see {@link rankHosts}
+ * @throws NotTaken when the host has not begun it; AppError the host's error, `disk_in_use` when the
+ *   disks cannot be moved to one host
  */
 export async function callHandler<K extends JobKind>(
   deps: Deps,
@@ -29,17 +31,19 @@ export async function callHandler<K extends JobKind>(
   job: { kind: K; payload: JobPayload<K>; deadlineAt?: number; onPart?: OnPart },
   context: RequestContext,
   find: typeof findDisk = findDisk,
+  refusing?: ReadonlySet<string>,
 ): Promise<JobReply<K>> {
   const deadlineAt = job.deadlineAt ?? Date.now() + LIMITS.hostJobTimeoutMs;
   const attempt = (hostId: string): Promise<JobReply<K>> =>
     deps.jobs.call({ ...job, ...context, hostId, deadlineAt });
-  return withHandler(deps, disks, context, attempt, find);
+  return withHandler(deps, disks, context, attempt, find, refusing);
 }
 
 /**
  * Finds the host that handles the disks, as {@link callHandler} does, for work that is not a job.
  * @param attempt does the work on a host; called again with another host after `disk_moved`
  * @param find reads the record of a disk that has moved
+ * @param refusing see {@link rankHosts}
  */
 export async function withHandler<T>(
   deps: Deps,
@@ -47,6 +51,7 @@ export async function withHandler<T>(
   context: RequestContext,
   attempt: (hostId: string) => Promise<T>,
   find: typeof findDisk = findDisk,
+  refusing?: ReadonlySet<string>,
 ): Promise<T> {
   let present = disks;
   for (let moves = 0; ; moves += 1) {
@@ -54,6 +59,7 @@ export async function withHandler<T>(
     const ranked = rankHosts(
       deps.hub,
       present.map(({ handler }) => handler),
+      refusing,
     ).map(({ hostId }) => hostId);
     // Without an await where nothing has to move, so that concurrent requests see each other's load.
     const hostId = togetherAt(present, ranked) ?? (await gather(deps, present, ranked, context));

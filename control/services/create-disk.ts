@@ -6,6 +6,8 @@ import { AppError } from '../../shared/errors.ts';
 import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { CreateDisk, RootAttrs } from '../../shared/schemas/disk.ts';
+import { NotTaken } from '../dispatch/not-taken.ts';
+import { hasOpenHost } from '../dispatch/placement.ts';
 import { limitReached } from './account-limits.ts';
 import type { Deps } from './deps.ts';
 import { normaliseAllowedIps } from './allowed-ips.ts';
@@ -178,11 +180,8 @@ async function makeData(
   users: readonly NewDiskUser[],
   { requestId }: RequestContext,
 ): Promise<DiskCreation> {
-  const payload = { accountId: record.accountId, diskId: record.id };
-  // Without the caller's signal: a creation continues when the caller hangs up.
-  const job = { kind: 'disk.create' as const, payload };
   try {
-    await callHandler(deps, [{ record, usage: {}, clients: [] }], job, { requestId });
+    await makeOnSomeHost(deps, record, requestId);
     await deps.directory.disks.markAvailable(record);
   } catch (error) {
     // If this fails as well, other calls may continue the creation once its time is over.
@@ -197,4 +196,24 @@ async function makeData(
     disk: await findDisk(deps, record.accountId, record.id),
     tokens: new Map(tokens),
   };
+}
+
+/** Has a host make the file system; another one, when a host that was about to stop has not begun. */
+async function makeOnSomeHost(deps: Deps, record: DiskRecord, requestId: string): Promise<void> {
+  const payload = { accountId: record.accountId, diskId: record.id };
+  const deadlineAt = Date.now() + LIMITS.hostJobTimeoutMs;
+  const job = { kind: 'disk.create' as const, payload, deadlineAt };
+  const disks = [{ record, usage: {}, clients: [] }];
+  const refusing = new Set<string>();
+  for (let asked = 1; ; asked += 1) {
+    try {
+      // Without the caller's signal: a creation continues when the caller hangs up.
+      await callHandler(deps, disks, job, { requestId }, findDisk, refusing);
+      return;
+    } catch (error) {
+      if (!(error instanceof NotTaken) || asked === LIMITS.diskPlacementsMax) throw error;
+      refusing.add(error.hostId);
+      if (Date.now() >= deadlineAt || !hasOpenHost(deps.hub, refusing)) throw error;
+    }
+  }
 }

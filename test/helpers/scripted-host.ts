@@ -39,6 +39,8 @@ export class ScriptedHost {
   readonly jobs: JobEnvelope[] = [];
   /** The answer to jobs from here on. */
   script: Script = () => Promise.resolve({});
+  /** The answer to jobs from here on that it does not begin. */
+  refusal: AppError | undefined;
   /** Verifies the URLs of connections that control signs for this host. */
   readonly connectionKeys: ConnectionKeys;
   readonly #links: ControlLinks;
@@ -90,6 +92,11 @@ export class ScriptedHost {
     return host;
   }
 
+  /** Takes no job from its queue any more. */
+  async stopTaking(): Promise<void> {
+    await this.#worker.close(true);
+  }
+
   /** Breaks the link. The host still takes jobs from its queue. */
   breakLink(): void {
     this.#links.close();
@@ -103,6 +110,11 @@ export class ScriptedHost {
   async #answer(job: JobEnvelope): Promise<void> {
     const { id: jobId, replyTo } = job;
     this.jobs.push(job);
+    if (this.refusal !== undefined) {
+      const { code, message } = this.refusal;
+      this.#links.send(replyTo, { type: 'error', jobId, code, message });
+      return;
+    }
     this.#links.send(replyTo, { type: 'accepted', jobId });
     try {
       const result = await this.script(job);
