@@ -8,6 +8,7 @@ import { Journal } from '../agent/journal/journal.ts';
 import { announceHost } from '../agent/links/announce-host.ts';
 import { ConnectionKeys } from '../agent/links/connection-keys.ts';
 import { ControlLinks } from '../agent/links/control-link.ts';
+import { HostOrders } from '../agent/links/host-orders.ts';
 import { type HostSandboxes, openSandboxes } from '../agent/sandboxes/open-sandboxes.ts';
 import type { SandboxSettings } from '../agent/sandboxes/settings.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
@@ -117,9 +118,12 @@ export class SimulatedHost {
       jobWaits: histogram('job_waits', 'kind'),
     });
     links.start();
+    const orders = await ordersOf(hostId, directory, sandboxes);
+    orders.start(() => links.sendLoad());
     const withdraw = announceHost(directory.hosts, { hostId, internalUrl: 'http://127.0.0.1:2' });
     return new SimulatedHost(sandboxes, async () => {
       await withdraw();
+      orders.close();
       links.close();
       await worker.close();
       await sandboxes.close();
@@ -146,6 +150,20 @@ export class SimulatedHost {
     await this.#close();
   }
 }
+
+/** What it tells of itself, as an agent does. */
+const ordersOf = (
+  hostId: string,
+  directory: Directory,
+  sandboxes: HostSandboxes,
+): Promise<HostOrders> =>
+  HostOrders.open({
+    ...{ hostId, directory, config: { execSlots: 0 }, log },
+    host: {
+      ...{ execs: { running: 0, waiting: 0 }, storage: { freeBytes: 0 }, sandboxes },
+      disks: { attached: 0, held: 0, releaseUnused: async () => undefined },
+    },
+  });
 
 function linksOf(
   hostId: string,
