@@ -31,6 +31,7 @@ import type { SlotPool } from './network/slot-pool.ts';
 import { MicrovmDriver } from './microvm/microvm-driver.ts';
 import { clearUploads } from './objects/store/clear-uploads.ts';
 import { type AgentConfig } from './config.ts';
+import type { Beat } from './system/beat.ts';
 import { paths } from './system/paths.ts';
 import { DiskFiles } from './disks/disk-files.ts';
 import { poolThreads } from './disks/disk-threads.ts';
@@ -318,6 +319,7 @@ async function openHelpers(
 
 interface StartOptions {
   readonly observeStart: ObserveStart;
+  readonly beat: Beat;
   readonly log: Logger;
   readonly clusterAddresses: ImageParts['clusterAddresses'];
 }
@@ -339,7 +341,7 @@ export async function openHost(
   config: AgentConfig,
   directory: Directory,
   hostId: string,
-  { observeStart, log, clusterAddresses }: StartOptions,
+  { observeStart, beat, log, clusterAddresses }: StartOptions,
 ): Promise<Host> {
   warnOfFewThreads(log);
   const dataDir = await realpath(config.dataDir); // The path that the kernel shows for mounts.
@@ -357,7 +359,7 @@ export async function openHost(
   const loops = new LoopDevices(hostId, log);
   loops.sweepSoon();
   const { storage, guard } = watchDisks({ ...config, dataDir, region, log });
-  const shared = { hostId, dataDir, directory, loops, log };
+  const shared = { hostId, dataDir, directory, loops, beat, log };
   const known = { ...shared, clusterAddresses, observeStart };
   const images = await parts.time('images', () =>
     openHostImages(config, { ...groups, ...known, region, storage }),

@@ -24,7 +24,6 @@ import { observe } from '../shared/tracing/observe.ts';
 import type { ClusterTls } from '../shared/tls/part-connections.ts';
 import { onShutdown } from '../shared/shutdown.ts';
 import { NO_SANDBOXES } from '../shared/links/stream-protocol.ts';
-import { announceHost } from './links/announce-host.ts';
 import { type AgentConfig, checkAgentConfig, readAgentConfig } from './config.ts';
 import { ConnectionKeys } from './links/connection-keys.ts';
 import { ControlLinks } from './links/control-link.ts';
@@ -32,6 +31,7 @@ import { DataEndpoint } from './objects/data-endpoint.ts';
 import { FilesEndpoint } from './files/files-endpoint.ts';
 import { type ObjectDurations, ObjectGateway } from './objects/object-gateway.ts';
 import { RemoteObjects } from './objects/remote-objects.ts';
+import { HostBeat } from './links/host-beat.ts';
 import { HostOrders } from './links/host-orders.ts';
 import { refuseRemoved } from './links/removed-host.ts';
 import { claimHost, type Host, openHost } from './host.ts';
@@ -47,6 +47,7 @@ import { SessionServer, type SessionServerOptions } from './sessions/session-ser
 import { clusterAddresses } from './network/cluster-addresses.ts';
 import { createAgentMetrics, createClusterGauges } from './metrics.ts';
 import { startPublicServer } from './links/public-server.ts';
+import { Beat } from './system/beat.ts';
 import { sweepDeletedDisks } from './disks/sweep-deleted-disks.ts';
 
 interface Parts {
@@ -57,15 +58,16 @@ interface Parts {
   readonly clusterTls: ClusterTls;
   readonly isDraining: () => boolean;
   readonly orders: HostOrders;
+  readonly beat: Beat;
   readonly log: Logger;
 }
 
-function linkToControl(
-  { config, hostId, directory, host, clusterTls, isDraining, orders, log }: Parts,
-  connectionKeys: ConnectionKeys,
-): ControlLinks {
+/** Tells the directory of this host from now on, and links it to the control nodes that there are. */
+function linkToControl(parts: Parts) {
+  const { config, hostId, host, clusterTls, isDraining, orders, log } = parts;
   const { clusterId, clusterSecrets, region } = config.cluster;
   const { disks, execs, storage, sandboxes } = host;
+  const connectionKeys = new ConnectionKeys({ hostId, region });
   const cutOff = new AppError('outcome_unknown', 'the host was cut off from every control node');
   const links = new ControlLinks({
     hostId,
@@ -77,7 +79,6 @@ function linkToControl(
     internalUrl: config.internalUrl,
     ...(host.image === undefined ? {} : { image: host.image }),
     sandboxRuntime: config.sandboxes?.runtime.kind,
-    nodes: directory.controlNodes,
     connectionKeys,
     log,
     load: () => ({
@@ -94,8 +95,13 @@ function linkToControl(
     onCancel: (jobId) => execs.cancel(jobId),
   });
   links.start();
-  orders.start(() => links.sendLoad());
-  return links;
+  const hostBeat = new HostBeat({
+    ...parts,
+    onOrder: () => links.sendLoad(),
+    onNodes: (nodes) => links.linkTo(nodes),
+  });
+  hostBeat.start();
+  return { links, hostBeat, connectionKeys };
 }
 
 function openGateway(
@@ -256,7 +262,7 @@ async function endHost(host: Host, worker: JobWorker, builds: ImageBuilds): Prom
 }
 
 async function start(config: AgentConfig): Promise<void> {
-  const { region, clusterSecrets } = config.cluster;
+  const { clusterSecrets } = config.cluster;
   const { hostId, release } = await claimHost(config.dataDir);
   const log = await observe(config, 'agent', { hostId });
   const { redis, directory, addresses, closeRedis } = await openCluster(config, hostId, log);
@@ -264,16 +270,16 @@ async function start(config: AgentConfig): Promise<void> {
   const auth = { clusterSecrets, clusterTls };
   const metrics = createAgentMetrics(() => host);
   ownProcessFaults(log, metrics.registry);
-  const started = { ...metrics, log, clusterAddresses: addresses };
+  const beat = new Beat();
+  const started = { ...metrics, beat, log, clusterAddresses: addresses };
   const host: Host = await openHost(config, directory, hostId, started);
   const { disks, sandboxes } = host;
 
   let draining = false;
   const isDraining = (): boolean => draining;
   const orders = await HostOrders.open({ config, hostId, directory, host, log });
-  const parts = { config, hostId, directory, host, clusterTls, isDraining, orders, log };
-  const connectionKeys = new ConnectionKeys({ hostId, region });
-  const links = linkToControl(parts, connectionKeys);
+  const parts = { config, hostId, directory, host, clusterTls, isDraining, orders, beat, log };
+  const { links, hostBeat, connectionKeys } = linkToControl(parts);
   const imageBuilds = await openImageBuilds(parts);
   const worker = openWorker(parts, imageBuilds, links, metrics);
   createClusterGauges(metrics.registry, { redis, ...directory, worker, links });
@@ -295,7 +301,7 @@ async function start(config: AgentConfig): Promise<void> {
   const publicServer = await openPublicServer({ ...http, tls }, parts, objects);
   const sessions = serveSessions(publicServer, parts, connectionKeys, metrics.sessions);
   ingress.tunnels.serve(ops);
-  const withdraw = announceHost(directory.hosts, { hostId, internalUrl: config.internalUrl });
+  hostBeat.announce(config.internalUrl);
   log.info({ port: config.port, adminPort: config.adminPort }, 'agent:ready');
 
   onShutdown(log, LIMITS.shutdownMs + LIMITS.sandboxStopAllMs, [
@@ -319,7 +325,7 @@ async function start(config: AgentConfig): Promise<void> {
       await settledWithin(drained, LIMITS.drainMs);
       await endHost(host, worker, imageBuilds);
     },
-    () => withdraw().finally(() => orders.close()),
+    () => hostBeat.close(),
     () => links.close(),
     () => publicServer.close(),
     () => forwarder.close(),

@@ -5,12 +5,13 @@ import { answer, type JobHandlers } from '../agent/jobs/job-handlers.ts';
 import { JobWorker } from '../agent/jobs/job-worker.ts';
 import { sandboxJobs } from '../agent/jobs/sandbox-jobs.ts';
 import { Journal } from '../agent/journal/journal.ts';
-import { announceHost } from '../agent/links/announce-host.ts';
 import { ConnectionKeys } from '../agent/links/connection-keys.ts';
 import { ControlLinks } from '../agent/links/control-link.ts';
+import { HostBeat } from '../agent/links/host-beat.ts';
 import { HostOrders } from '../agent/links/host-orders.ts';
 import { type HostSandboxes, openSandboxes } from '../agent/sandboxes/open-sandboxes.ts';
 import type { SandboxSettings } from '../agent/sandboxes/settings.ts';
+import { Beat } from '../agent/system/beat.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { AppError } from '../shared/errors.ts';
@@ -100,7 +101,9 @@ export class SimulatedHost {
     await redis.connect();
     const directory = openDirectory(redis, settings.region);
     const journal = await Journal.open(join(dataDir, 'journal'));
+    const beat = new Beat();
     const sandboxes = await openSandboxes(sandboxSettings(count), {
+      beat,
       ...{ hostId, dataDir, journal, storage, directory, log, image: undefined, mounts: noMounts },
       images: new InMemoryImages().open(),
       openDriver: async () => new InMemoryDriver(new InMemoryHost()),
@@ -109,7 +112,7 @@ export class SimulatedHost {
       policies: new InMemoryPolicies(),
       encryptionKeys: [Buffer.from(settings.encryptionKey, 'base64')],
     });
-    const links = linksOf(hostId, settings, directory, sandboxes);
+    const links = linksOf(hostId, settings, sandboxes);
     const worker = new JobWorker({
       ...{ hostId, links, log, execSlots: 0, handlers: handlersOf(sandboxes) },
       redis: { url: settings.redisUrl },
@@ -119,11 +122,15 @@ export class SimulatedHost {
     });
     links.start();
     const orders = await ordersOf(hostId, directory, sandboxes);
-    orders.start(() => links.sendLoad());
-    const withdraw = announceHost(directory.hosts, { hostId, internalUrl: 'http://127.0.0.1:2' });
+    const hostBeat = new HostBeat({
+      ...{ hostId, directory, orders, beat, log },
+      onOrder: () => links.sendLoad(),
+      onNodes: (nodes) => links.linkTo(nodes),
+    });
+    hostBeat.start();
+    hostBeat.announce('http://127.0.0.1:2');
     return new SimulatedHost(sandboxes, async () => {
-      await withdraw();
-      orders.close();
+      await hostBeat.close();
       links.close();
       await worker.close();
       await sandboxes.close();
@@ -151,7 +158,7 @@ export class SimulatedHost {
   }
 }
 
-/** What it tells of itself, as an agent does. */
+/** The orders and figures of a host that has nothing but sandboxes. */
 const ordersOf = (
   hostId: string,
   directory: Directory,
@@ -168,7 +175,6 @@ const ordersOf = (
 function linksOf(
   hostId: string,
   { clusterId, clusterSecret, region }: RegionSettings,
-  { controlNodes }: Directory,
   sandboxes: HostSandboxes,
 ): ControlLinks {
   return new ControlLinks({
@@ -176,7 +182,6 @@ function linksOf(
     publicUrl: 'http://127.0.0.1:1',
     internalUrl: 'http://127.0.0.1:2',
     sandboxRuntime: 'microvm',
-    nodes: controlNodes,
     connectionKeys: new ConnectionKeys({ hostId, region }),
     load: () => ({
       ...{ execSlots: 0, execsRunning: 0, execsWaiting: 0, storageLow: false, draining: false },

@@ -29,14 +29,13 @@ export function runInBackground(task: string, work: () => unknown): void {
 }
 
 /**
- * Does the work now and then every `everyMs` milliseconds until stopped. Runs never overlap: one that
- * is due while the previous one is still at work is skipped. A failure is reported, and the next run
- * tries again.
- * @returns a function that stops the repetition; a run under way finishes
+ * Work whose runs never overlap: one that is begun while the previous one is still at work is skipped.
+ * A failure is reported.
+ * @returns a function that begins a run
  */
-export function repeatInBackground(task: string, everyMs: number, work: () => unknown): () => void {
+export function withoutOverlap(task: string, work: () => unknown): () => void {
   let isRunning = false;
-  const run = (): void => {
+  return () => {
     if (isRunning) return;
     isRunning = true;
     runInBackground(task, async () => {
@@ -47,6 +46,15 @@ export function repeatInBackground(task: string, everyMs: number, work: () => un
       }
     });
   };
+}
+
+/**
+ * Does the work now and then every `everyMs` milliseconds until stopped, {@link withoutOverlap}. The
+ * run after one that has failed tries again.
+ * @returns a function that stops the repetition; a run under way finishes
+ */
+export function repeatInBackground(task: string, everyMs: number, work: () => unknown): () => void {
+  const run = withoutOverlap(task, work);
   const timer = setInterval(run, everyMs);
   run();
   return () => clearInterval(timer);

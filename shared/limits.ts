@@ -377,9 +377,10 @@ export const LIMITS = {
   // An agent that no control node reaches for this long releases its disks.
   linkLossMsMax: 8_000,
   controlNodeTtlMs: 10_000,
-  hostAnnounceMs: 2_500,
-  // How often a host tells its figures and reads what its operator wants of it.
+  // The beat of a host: it tells figures that have changed, and reads what its operator wants of it.
   hostReportMs: 1_000,
+  // And how often it tells those that have not, its address and its capacity.
+  hostAnnounceMs: 2_000,
   // How often a host looks whether sandboxes are to be given up or taken over.
   sandboxMoveLookMs: 1_000,
   // For how long a sandbox is offered to other hosts, and how long after that again.
@@ -474,6 +475,10 @@ assert(LIMITS.linkHeartbeatMs * 2 < LIMITS.linkSilenceMsMax);
 assert(LIMITS.imageBuildRenewMs * 3 < LIMITS.imageBuildTtlMs);
 assert(LIMITS.clientWrittenEveryMs * 2 < LIMITS.clientSeenMs);
 assert(LIMITS.hostAnnounceMs * 2 < LIMITS.hostTtlMs);
+// Work that a host repeats in the directory begins at the same beats.
+assert(LIMITS.hostAnnounceMs % LIMITS.hostReportMs === 0);
+assert((LIMITS.diskLeaseTtlMs / 5) % LIMITS.hostReportMs === 0);
+assert(LIMITS.usageWrittenEveryMs % LIMITS.hostReportMs === 0);
 assert(LIMITS.directorySpaceCheckMs * 2 < LIMITS.directoryLowTtlMs);
 assert(LIMITS.diskLeaseMarginMs * 2 <= LIMITS.diskLeaseTtlMs);
 // The lease that was acquired is still there when the former host has been shut out.

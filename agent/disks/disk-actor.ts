@@ -6,6 +6,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { StoredMount } from '../../shared/schemas/disk-mount.ts';
 import type { Logger } from '../../shared/log.ts';
 import { inSpan } from '../../shared/spans.ts';
+import type { Beat } from '../system/beat.ts';
 import { paths } from '../system/paths.ts';
 import type { StorageFence } from '../system/storage-fence.ts';
 import { type DiskClaim, DiskClaims } from './disk-claims.ts';
@@ -33,6 +34,7 @@ export interface DiskActorDeps {
   readonly loops: LoopDevices;
   readonly fence: StorageFence;
   readonly uses: DiskUses;
+  readonly beat: Beat;
   readonly backing: DiskBacking;
   /** See {@link DiskStorageOptions.onMounted}. */
   readonly onMounted: DiskStorageOptions['onMounted'];
@@ -277,7 +279,7 @@ export class DiskActor {
   }
 
   async #mount(): Promise<Attachment> {
-    const { directory, log } = this.#deps;
+    const { directory, beat, log } = this.#deps;
     this.#storage.refuseIfSetAside();
     const entry = await directory.disks.get(this.#disk.accountId, this.#disk.diskId);
     const [mount] = entry?.record.mounts ?? [];
@@ -297,7 +299,7 @@ export class DiskActor {
     }
     const onLost = (): void => this.#lose(attachment);
     const keeper = new LeaseKeeper({
-      ...{ lease, leases, holders: this.#holders, askedAt, onLost, log },
+      ...{ lease, leases, holders: this.#holders, beat, askedAt, onLost, log },
     });
     const claims = new DiskClaims(this.#layout, this.#delegations, backing);
     const attachment: Attachment = { keeper, backing, claims };

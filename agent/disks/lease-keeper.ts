@@ -2,12 +2,15 @@ import { runInBackground } from '../../shared/background.ts';
 import type { DiskLease, DiskLeases } from '../../shared/directory/disk-leases.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import type { Beat } from '../system/beat.ts';
 import type { DiskHolders } from './disk-holders.ts';
 
 export interface LeaseKeeperOptions {
   readonly lease: DiskLease;
   readonly leases: DiskLeases;
   readonly holders: DiskHolders;
+  /** The leases of all disks are renewed at the same beats. */
+  readonly beat: Beat;
   /**
    * When the lease was asked for, by `performance.now()`: it counts from there, so that a late answer
    * does not extend it.
@@ -24,7 +27,7 @@ export interface LeaseKeeperOptions {
  */
 export class LeaseKeeper {
   readonly #options: LeaseKeeperOptions;
-  readonly #renewal: NodeJS.Timeout;
+  readonly #stopRenewing: () => void;
   /** Ends the attachment unless a renewal succeeds in time; restarted by each one that does. */
   #expiry: NodeJS.Timeout;
   #isClosed = false;
@@ -32,7 +35,10 @@ export class LeaseKeeper {
   constructor(options: LeaseKeeperOptions) {
     this.#options = options;
     const renew = (): void => runInBackground('disk.renewLease', () => this.#renew());
-    this.#renewal = setInterval(renew, LIMITS.diskLeaseTtlMs / 5);
+    // The first renewal comes earlier than that, at the others' beat, and none is later: a lease ends
+    // by its own clock, `expiry`, whatever the beat does. A renewal that is not answered does not hold
+    // up the next one.
+    this.#stopRenewing = options.beat.every(LIMITS.diskLeaseTtlMs / 5, renew);
     this.#expiry = this.#expireAfter(options.askedAt);
   }
 
@@ -42,14 +48,13 @@ export class LeaseKeeper {
 
   /** Keeps renewing, but no longer keeps the process alive. */
   unref(): void {
-    this.#renewal.unref();
     this.#expiry.unref();
   }
 
   /** Stops renewing: the lease expires unless the caller releases it. */
   close(): void {
     this.#isClosed = true;
-    clearInterval(this.#renewal);
+    this.#stopRenewing();
     clearTimeout(this.#expiry);
   }
 

@@ -1,5 +1,5 @@
 import { WebSocket } from 'ws';
-import type { ControlNode, ControlNodes } from '../../shared/directory/control-nodes.ts';
+import type { ControlNode } from '../../shared/directory/control-nodes.ts';
 import { toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
@@ -30,7 +30,6 @@ export interface ControlLinkOptions {
   readonly image?: SandboxImage;
   /** Undefined when it runs no sandboxes. */
   readonly sandboxRuntime?: SandboxRuntime | undefined;
-  readonly nodes: ControlNodes;
   readonly log: Logger;
   readonly load: () => HostLoad;
   /** Receives the public connection keys of every node that registers this host. */
@@ -45,6 +44,10 @@ export interface ControlLinkOptions {
 interface Link {
   readonly socket: WebSocket;
   registered: boolean;
+  /** Whether the node knows by the answers to its pings that the host is there. */
+  onlyChangedLoads: boolean;
+  /** The heartbeat with the load that the node was told last. */
+  told: Buffer | undefined;
   /** When it last sent something; by `performance.now()`, like all times here. */
   heardAt: number;
 }
@@ -52,11 +55,14 @@ interface Link {
 /** The close code of a link that one side does not want (RFC 6455, section 7.4.1). */
 const POLICY_VIOLATION = 1008;
 
+const heartbeatOf = (load: HostLoad): Buffer => encodeFrame({ type: 'heartbeat', load });
+
 /** The agent's WebSockets to every live control node of its region. */
 export class ControlLinks {
   readonly #options: ControlLinkOptions;
   readonly #links = new Map<string, Link>();
   #timer: NodeJS.Timeout | undefined;
+  #isClosed = false;
   #connectedAt = performance.now();
   #directoryReadAt = performance.now();
 
@@ -74,21 +80,31 @@ export class ControlLinks {
   }
 
   start(): void {
-    const beat = (): void => {
-      this.#checkCutOff();
-      this.#refresh().catch((error: unknown) => {
-        this.#options.log.warn({ err: toError(error) }, 'link:readNodesFailed');
-      });
-    };
-    this.#timer = setInterval(beat, LIMITS.linkHeartbeatMs);
-    beat();
+    this.#timer = setInterval(() => this.#beat(), LIMITS.linkHeartbeatMs);
   }
 
-  /** Sends the present load to every node without waiting for the next heartbeat. */
+  /** Links to those of the nodes that are new: the directory has just listed them as live. */
+  linkTo(nodes: readonly ControlNode[]): void {
+    const wasReachable = this.#isDirectoryReachable;
+    this.#directoryReadAt = performance.now();
+    if (!wasReachable) this.sendLoad();
+    if (this.#isClosed) return;
+    for (const node of nodes) {
+      if (!this.#links.has(node.nodeId)) this.#connect(node);
+    }
+  }
+
+  /**
+   * Sends the present load at once to each node that was told another one, and to each older node:
+   * those take a host without heartbeats for a silent one.
+   */
   sendLoad(): void {
-    const heartbeat = encodeFrame({ type: 'heartbeat', load: this.#load });
-    for (const { socket, registered } of this.#links.values()) {
-      if (registered) socket.send(heartbeat);
+    const heartbeat = heartbeatOf(this.#load);
+    for (const link of this.#links.values()) {
+      if (!link.registered) continue;
+      if (link.onlyChangedLoads && link.told?.equals(heartbeat) === true) continue;
+      link.socket.send(heartbeat);
+      link.told = heartbeat;
     }
   }
 
@@ -111,6 +127,7 @@ export class ControlLinks {
   }
 
   close(): void {
+    this.#isClosed = true;
     clearInterval(this.#timer);
     for (const link of this.#links.values()) link.socket.close(1001, 'agent is shutting down');
   }
@@ -135,19 +152,13 @@ export class ControlLinks {
     this.#connectedAt = performance.now();
   }
 
-  /** Sends every node the load, drops the links of silent nodes, and links to new nodes. */
-  async #refresh(): Promise<void> {
+  /** Tells nodes what has changed, and drops the links of silent ones. */
+  #beat(): void {
+    this.#checkCutOff();
     for (const { socket, heardAt } of this.#links.values()) {
       if (performance.now() - heardAt > LIMITS.linkSilenceMsMax) socket.terminate();
     }
     this.sendLoad();
-    const nodes = await this.#options.nodes.live();
-    const wasReachable = this.#isDirectoryReachable;
-    this.#directoryReadAt = performance.now();
-    if (!wasReachable) this.sendLoad();
-    for (const node of nodes) {
-      if (!this.#links.has(node.nodeId)) this.#connect(node);
-    }
   }
 
   #connect(node: ControlNode): void {
@@ -163,12 +174,15 @@ export class ControlLinks {
       handshakeTimeout: LIMITS.linkSilenceMsMax,
       maxPayload: LIMITS.linkFrameBytesMax,
     });
-    const link: Link = { socket, registered: false, heardAt: performance.now() };
+    const link: Link = {
+      ...{ socket, registered: false, onlyChangedLoads: false, told: undefined },
+      heardAt: performance.now(),
+    };
     this.#links.set(node.nodeId, link);
     const heard = (): void => {
       link.heardAt = performance.now();
     };
-    socket.on('open', () => this.#register(socket));
+    socket.on('open', () => this.#register(link));
     socket.on('ping', heard);
     socket.on('message', (data: Buffer) => {
       heard();
@@ -188,7 +202,7 @@ export class ControlLinks {
     });
   }
 
-  #register(socket: WebSocket): void {
+  #register(link: Link): void {
     const { hostId, clusterId, region, publicUrl, internalUrl } = this.#options;
     const { image, sandboxRuntime } = this.#options;
     const said = {
@@ -196,8 +210,10 @@ export class ControlLinks {
       ...(image === undefined ? {} : { image }),
       ...(sandboxRuntime === undefined ? {} : { sandboxRuntime }),
     };
-    const own = { load: this.#load, protocol: OWN_VERSIONS };
-    socket.send(encodeFrame({ type: 'register', hostId, clusterId, region, ...said, ...own }));
+    const load = this.#load;
+    const own = { load, protocol: OWN_VERSIONS };
+    link.socket.send(encodeFrame({ type: 'register', hostId, clusterId, region, ...said, ...own }));
+    link.told = heartbeatOf(load);
   }
 
   #holdKeys(nodeId: string, signed: string): void {
@@ -215,6 +231,7 @@ export class ControlLinks {
           assertCompatible(frame.protocol);
           this.#holdKeys(node.nodeId, frame.connectionKeys);
           link.registered = true;
+          link.onlyChangedLoads = frame.onlyChangedLoads === true;
           log.info({ nodeId: node.nodeId }, 'link:registered');
           break;
         }

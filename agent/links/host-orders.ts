@@ -1,12 +1,10 @@
-import { repeatInBackground, runInBackground } from '../../shared/background.ts';
+import { runInBackground } from '../../shared/background.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { HostLoad } from '../../shared/links/stream-protocol.ts';
-import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { ownVersion } from '../../shared/metrics.ts';
 import { isTransitional, type SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { HostOrder, HostReport } from '../../shared/schemas/host.ts';
-import { endRemoved } from './removed-host.ts';
 
 /** The parts of a host that follow orders, and the figures that it reports. */
 interface OrderedHost {
@@ -27,7 +25,7 @@ interface OrderedHost {
         readonly states: readonly SandboxState[];
         readonly storageId?: string | undefined;
         readonly registry: { pauseRunning(): Promise<void> };
-        follow(order: HostOrder): void;
+        follow(order: HostOrder, toldAt: number): void;
       }
     | undefined;
 }
@@ -41,20 +39,18 @@ export interface HostOrdersDeps {
 }
 
 /**
- * Reports to the directory what this host has, and follows its operator's order. The order is kept in
- * the directory alone, so that the next agent follows it, too. Unfinished work is repeated at each
- * check until none is left.
+ * Follows the operator's order, and describes what this host has (host-beat.ts tells it). The order is
+ * kept in the directory alone, so that the next agent follows it, too.
  */
 export class HostOrders {
   readonly #deps: HostOrdersDeps;
   readonly #version = ownVersion();
-  #stop: () => void = () => undefined;
   #order: HostOrder = 'up';
   #isClearing = false;
 
   private constructor(deps: HostOrdersDeps, order: HostOrder) {
     this.#deps = deps;
-    this.#follow(order);
+    this.follow(order, performance.now());
   }
 
   /** Follows the order from the start, before the host has any work. */
@@ -67,41 +63,24 @@ export class HostOrders {
     return this.#order !== 'up';
   }
 
-  /** Begins to check for new orders. @param changed called before the directory shows that one is followed */
-  start(changed: () => void): void {
-    this.#stop = repeatInBackground('host.report', LIMITS.hostReportMs, () => this.#look(changed));
-  }
-
-  close(): void {
-    this.#stop();
-  }
-
-  async #look(changed: () => void): Promise<void> {
-    const {
-      hostId,
-      directory: { hosts },
-    } = this.#deps;
-    if (this.#follow(await hosts.orderOf(hostId))) changed();
-    if (!(await hosts.report(hostId, this.#report()))) {
-      this.#deps.log.error('host:removed');
-      endRemoved();
-      return;
-    }
-    if (this.isCordoned) this.#clearSoon();
-  }
-
-  /** @returns whether the order has changed */
-  #follow(order: HostOrder): boolean {
-    this.#deps.host.sandboxes?.follow(order);
+  /**
+   * @param toldAt when the figures that the directory has were told, by `performance.now()`
+   * @returns whether the order has changed
+   */
+  follow(order: HostOrder, toldAt: number): boolean {
+    this.#deps.host.sandboxes?.follow(order, toldAt);
     if (order === this.#order) return false;
     this.#deps.log.info({ order }, 'host:orderFollowed');
     this.#order = order;
     return true;
   }
 
-  /** Apart from the reports, which must not wait for a disk or a sandbox. */
-  #clearSoon(): void {
-    if (this.#isClearing) return;
+  /**
+   * Begins to give up what a cordoned or drained host should not have. To be repeated until nothing is
+   * left; the host's beat does not wait for a disk or a sandbox.
+   */
+  clearSoon(): void {
+    if (!this.isCordoned || this.#isClearing) return;
     this.#isClearing = true;
     runInBackground('host.clear', async () => {
       try {
@@ -114,7 +93,8 @@ export class HostOrders {
     });
   }
 
-  #report(): HostReport {
+  /** The host's figures now. */
+  report(): HostReport {
     const {
       host,
       config: { execSlots },

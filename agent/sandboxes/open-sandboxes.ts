@@ -15,6 +15,7 @@ import type { SandboxSettings } from './settings.ts';
 import { FairTurns } from '../queues/fair-turns.ts';
 import type { Journal } from '../journal/journal.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import type { Beat } from '../system/beat.ts';
 import type { SlotPolicies } from '../network/policy/slot-policies.ts';
 import type { SlotNamespaces } from '../network/slot-namespace.ts';
 import { SlotPool } from '../network/slot-pool.ts';
@@ -46,6 +47,7 @@ export interface SandboxParts {
   readonly journal: Journal;
   readonly storage: StorageWatch;
   readonly directory: Directory;
+  readonly beat: Beat;
   readonly images: SandboxImages;
   /** The default image, if it describes itself. */
   readonly image: SandboxImage | undefined;
@@ -75,8 +77,11 @@ export interface HostSandboxes {
   readonly storageId: string | undefined;
   /** Sandboxes that could not be taken over, or given up, and are tried again; undefined where they do not move. */
   readonly failing: (SandboxAdopter['failing'] & { readonly give: number }) | undefined;
-  /** Follows the operator's order from now on: unless it is `up`, no new sandbox is taken. */
-  follow(order: HostOrder): void;
+  /**
+   * Follows the operator's order from now on: unless it is `up`, no new sandbox is taken.
+   * @param toldAt when the host last told the directory its figures, by `performance.now()`
+   */
+  follow(order: HostOrder, toldAt: number): void;
   /** Ends every machine: running sandboxes are paused. For the shutdown of the host. */
   stopAll(): Promise<void>;
   /** Detaches from every sandbox: machines keep running without an agent. */
@@ -109,8 +114,8 @@ const turnsToStart = (count: number): FairTurns =>
 function announceRegularly(
   capacity: HostCapacity,
   registry: SandboxRegistry,
-  log: Logger,
-): NodeJS.Timeout {
+  { beat, log }: Pick<SandboxParts, 'beat' | 'log'>,
+): () => void {
   const announce = async (): Promise<void> => {
     if (await capacity.announce()) await registry.republish();
   };
@@ -120,7 +125,7 @@ function announceRegularly(
     );
   };
   announceOrWarn();
-  return setInterval(announceOrWarn, LIMITS.hostAnnounceMs);
+  return beat.every(LIMITS.hostAnnounceMs, announceOrWarn);
 }
 
 /** The name of this host's platform in images. */
@@ -230,7 +235,7 @@ export async function openSandboxes(
   const slots = await openSlots(settings, parts, rows);
   const driver = await parts.openDriver(slots);
   const publisher = new SandboxPublisher(directory.sandboxes, log);
-  const meter = new UsageMeter(directory.usage);
+  const meter = new UsageMeter(directory.usage, parts.beat);
   const capacity = newCapacity(settings, parts, meter);
   const usedUids = [...rows, ...snapshotRows].map(({ uid }) => uid);
   const uids = new UidPool(settings.uidBase, usedUids);
@@ -256,7 +261,7 @@ export async function openSandboxes(
   });
   const creator = new SandboxCreator({ ...common, registry, image: parts.image });
   const taking = await recover(moving, { ...directory, ...common, registry });
-  const timer = announceRegularly(capacity, registry, log);
+  const stopAnnouncing = announceRegularly(capacity, registry, parts);
   return {
     registry,
     creator,
@@ -271,13 +276,13 @@ export async function openSandboxes(
     get failing() {
       return taking && { ...taking.adopter.failing, give: taking.mover.notTaken };
     },
-    follow(order) {
+    follow(order, toldAt) {
       capacity.follow(order);
-      taking?.mover.follow(order);
+      taking?.mover.follow(order, toldAt);
     },
     stopAll: () => registry.stopAll(),
     async close() {
-      clearInterval(timer);
+      stopAnnouncing();
       await taking?.mover.close();
       capacity.close();
       await meter.close();

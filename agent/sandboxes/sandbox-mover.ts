@@ -45,8 +45,8 @@ export class SandboxMover {
   #order: HostOrder = 'up';
   /** Whether a drained host has found others that may take its sandboxes. */
   #hasOthers = true;
-  /** When the directory was last heard of, by `performance.now()`. */
-  #heardAt = performance.now();
+  /** When this host last told the directory its figures, by `performance.now()`. */
+  #toldAt = performance.now();
   /** How often this host was silent for so long that others may have taken its sandboxes. */
   #silences = 0;
   /** After how many of them the storage has told which sandboxes this host still has. */
@@ -60,11 +60,14 @@ export class SandboxMover {
     this.#deps = deps;
   }
 
-  /** Follows the operator's order, heard just now; the first one lets it begin. */
-  follow(order: HostOrder): void {
-    const now = performance.now();
-    if (now - this.#heardAt > LIMITS.hostTtlMs) this.#silences += 1;
-    this.#heardAt = now;
+  /**
+   * Follows the operator's order, heard just now; the first one lets it begin.
+   * @param toldAt no later than the age of its figures in the directory tells: by that age others
+   *   decide whether to take its sandboxes, so it must not count a silence as shorter than they do
+   */
+  follow(order: HostOrder, toldAt: number): void {
+    if (performance.now() - this.#toldAt > LIMITS.hostTtlMs) this.#silences += 1;
+    this.#toldAt = toldAt;
     this.#order = order;
     if (order !== 'drained') this.#hasOthers = true;
     if (order !== 'drained') this.#deps.offers.forgetFailures();

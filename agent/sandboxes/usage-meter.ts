@@ -1,6 +1,7 @@
-import { repeatInBackground } from '../../shared/background.ts';
+import { withoutOverlap } from '../../shared/background.ts';
 import type { UsageRecords } from '../../shared/directory/usage.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import type { Beat } from '../system/beat.ts';
 
 interface Running {
   readonly accountId: string;
@@ -27,9 +28,10 @@ export class UsageMeter {
   readonly #unsent = new Map<string, Sum>();
   readonly #stop: () => void;
 
-  constructor(records: UsageRecords) {
+  constructor(records: UsageRecords, beat: Beat) {
     this.#records = records;
-    this.#stop = repeatInBackground('usage.write', LIMITS.usageWrittenEveryMs, () => this.flush());
+    const flush = withoutOverlap('usage.write', () => this.flush());
+    this.#stop = beat.every(LIMITS.usageWrittenEveryMs, flush);
   }
 
   /** Ends what the sandbox held before. */

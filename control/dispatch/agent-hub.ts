@@ -42,6 +42,7 @@ interface AgentLink {
   readonly internalUrl: string;
   readonly image: SandboxImage | undefined;
   load: HostLoad;
+  /** When it last sent something, the answer to a ping included; by `performance.now()`. */
   heardAt: number;
 }
 
@@ -220,12 +221,16 @@ export class AgentHub implements KnownHosts {
       internalUrl: frame.internalUrl,
       image: frame.image,
       load: frame.load,
-      heardAt: Date.now(),
+      heardAt: performance.now(),
     };
     this.#links.set(hostId, link);
     this.#images = undefined;
+    const heard = (): void => {
+      link.heardAt = performance.now();
+    };
+    socket.on('pong', heard);
     socket.on('message', (message: Buffer) => {
-      link.heardAt = Date.now();
+      heard();
       this.#handle(socket, () => this.#receive(hostId, link, message));
     });
     socket.on('close', () => {
@@ -237,8 +242,8 @@ export class AgentHub implements KnownHosts {
     });
     const keyLink = { nodeId, hostId, region };
     const signed = signConnectionKeys(clusterSecrets, keyLink, connectionKeys);
-    const protocol = OWN_VERSIONS;
-    socket.send(encodeFrame({ type: 'registered', nodeId, connectionKeys: signed, protocol }));
+    const own = { onlyChangedLoads: true, protocol: OWN_VERSIONS };
+    socket.send(encodeFrame({ type: 'registered', nodeId, connectionKeys: signed, ...own }));
     const { publicUrl, sandboxRuntime } = frame;
     log.info({ hostId, publicUrl, sandboxRuntime }, 'link:registered');
   }
@@ -264,7 +269,7 @@ export class AgentHub implements KnownHosts {
 
   #beat(): void {
     for (const [hostId, { socket, heardAt }] of this.#links.entries()) {
-      if (Date.now() - heardAt > LIMITS.linkSilenceMsMax) {
+      if (performance.now() - heardAt > LIMITS.linkSilenceMsMax) {
         this.#options.log.warn({ hostId }, 'link:silent');
         socket.terminate();
       } else {

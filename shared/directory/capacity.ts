@@ -30,6 +30,11 @@ const SUM = `
     end
   end
 `;
+// ARGV announced. Nothing is written when it is there already.
+const announce = new Script(`
+  if redis.call('HGET', KEYS[1], '${ANNOUNCED}') == ARGV[1] then return 0 end
+  return redis.call('HSET', KEYS[1], '${ANNOUNCED}', ARGV[1])
+`);
 // ARGV id, memory, vcpus, time to live
 const reserve = new Script(`
   ${SUM}
@@ -79,8 +84,8 @@ export class SandboxCapacity {
    * @returns true when the directory did not know the host: it is new or has lost its data
    */
   async announce(hostId: string, { memoryMib, vcpus }: SandboxResources): Promise<boolean> {
-    const key = keys.sandboxCapacity(hostId);
-    return (await this.#redis.hset(key, ANNOUNCED, `${memoryMib} ${vcpus}`)) === 1;
+    const args = [`${memoryMib} ${vcpus}`];
+    return (await announce.run(this.#redis, [keys.sandboxCapacity(hostId)], args)) === 1;
   }
 
   /**

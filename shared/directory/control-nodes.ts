@@ -51,9 +51,13 @@ export class ControlNodes {
    * renewed for long.
    */
   async live(): Promise<ControlNode[]> {
+    return this.readLive(new Map(Object.entries(await this.#redis.hgetall(this.#key))));
+  }
+
+  /** The same, from the entries of all nodes by id, which the caller has just read. */
+  async readLive(entries: ReadonlyMap<string, string>): Promise<ControlNode[]> {
     const nodes: ControlNode[] = [];
-    const entries = await this.#redis.hgetall(this.#key);
-    for (const [nodeId, text] of Object.entries(entries)) {
+    for (const [nodeId, text] of entries) {
       const entry = readEntry(text);
       if (!isRecent(entry)) await this.#redis.hdel(this.#key, nodeId);
       else if (!entry.isLeaving) nodes.push({ nodeId, linkUrl: entry.linkUrl });

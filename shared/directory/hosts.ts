@@ -22,11 +22,14 @@ const giveOrder = new Script(`
   return 1
 `);
 
-// KEYS reports, removed. ARGV host, report
-const noteReport = new Script(`
-  if redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 then return 0 end
-  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-  return 1
+// KEYS removed, orders, control nodes, reports, addresses. ARGV host, report, address: what is empty
+// is not written. With nothing to write, nothing reaches Redis' file or its replicas.
+const exchange = new Script(`
+  if redis.call('SISMEMBER', KEYS[1], ARGV[1]) == 1 then return false end
+  if ARGV[2] ~= '' then redis.call('HSET', KEYS[4], ARGV[1], ARGV[2]) end
+  if ARGV[3] ~= '' then redis.call('HSET', KEYS[5], ARGV[1], ARGV[3]) end
+  local order = redis.call('HGET', KEYS[2], ARGV[1])
+  return { order or '', redis.call('HGETALL', KEYS[3]) }
 `);
 
 // KEYS reports, fences. ARGV host, time of its last report
@@ -35,6 +38,19 @@ const fence = new Script(`
   redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
   return 1
 `);
+
+/** A host's figures and, once it can be reached there, the URL of its internal port. */
+export interface HostTells {
+  readonly report: HostReport;
+  readonly internalUrl: string | undefined;
+}
+
+/** The directory's answer to a host. */
+export interface HostHears {
+  readonly order: HostOrder;
+  /** For `ControlNodes.readLive`. */
+  readonly controlNodes: ReadonlyMap<string, string>;
+}
 
 /** Without an entry the host is up. */
 const toOrder = (text: string | null | undefined): HostOrder =>
@@ -58,6 +74,7 @@ export class Hosts {
   readonly #orders: string;
   readonly #fences: string;
   readonly #removed: string;
+  readonly #controlNodes: string;
 
   constructor(redis: RedisClient, region: string) {
     this.#redis = redis;
@@ -66,11 +83,7 @@ export class Hosts {
     this.#orders = keys.hostOrders(region);
     this.#fences = keys.hostFences(region);
     this.#removed = keys.removedHosts(region);
-  }
-
-  /** @param internalUrl URL of the host's internal port */
-  async announce(hostId: string, internalUrl: string): Promise<void> {
-    await this.#redis.hset(this.#key, hostId, `${Date.now()} ${internalUrl}`);
+    this.#controlNodes = keys.controlNodes(region);
   }
 
   async withdraw(hostId: string): Promise<void> {
@@ -92,12 +105,20 @@ export class Hosts {
   }
 
   /**
-   * For the host: tells its figures. It stays in the list, also when it is away, until {@link remove}.
-   * @returns false when it was removed, and nothing was noted
+   * For the host, at each beat: tells its figures and its address, and hears what it has to know. It
+   * stays in the list, also when it is away, until {@link remove}.
+   * @param tells undefined: what it told last holds; the age of that shows whether it is there
+   * @returns undefined when it was removed, and nothing was noted
    */
-  async report(hostId: string, report: HostReport): Promise<boolean> {
-    const args = [hostId, JSON.stringify(report)];
-    return (await noteReport.run(this.#redis, [this.#reports, this.#removed], args)) === 1;
+  async exchange(hostId: string, tells: HostTells | undefined): Promise<HostHears | undefined> {
+    const { report, internalUrl } = tells ?? {};
+    const address = internalUrl === undefined ? '' : `${Date.now()} ${internalUrl}`;
+    const args = [hostId, report === undefined ? '' : JSON.stringify(report), address];
+    const five = [this.#removed, this.#orders, this.#controlNodes, this.#reports, this.#key];
+    const heard = (await exchange.run(this.#redis, five, args)) as [string, string[]] | null;
+    if (heard === null) return undefined;
+    const [order, nodes] = heard;
+    return { order: toOrder(order), controlNodes: toMap(nodes) };
   }
 
   /** For the host: what is wanted of it. */
@@ -158,6 +179,13 @@ export class Hosts {
     await this.#redis.hdel(this.#fences, hostId);
     await this.#redis.hdel(this.#reports, hostId);
   }
+}
+
+/** @param pairs names and values in turn */
+function toMap(pairs: readonly string[]): Map<string, string> {
+  const map = new Map<string, string>();
+  for (let i = 0; i < pairs.length; i += 2) map.set(pairs[i] ?? '', pairs[i + 1] ?? '');
+  return map;
 }
 
 /** @throws Error a report that no agent wrote is no fault of whoever asks */

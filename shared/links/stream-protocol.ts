@@ -78,6 +78,7 @@ export const AgentFrame = taggedUnion('type', [
     protocol: Type.Optional(ProtocolVersions),
     load: HostLoad,
   }),
+  // Each second, or whenever the load has changed: see `onlyChangedLoads`.
   Type.Object({ type: Type.Literal('heartbeat'), load: HostLoad }),
   // The work begins: if the agent is lost after this, the outcome is unknown.
   Type.Object({ type: Type.Literal('accepted'), jobId: JobId }),
@@ -105,6 +106,11 @@ export const ControlFrame = taggedUnion('type', [
     nodeId: Type.String(),
     /** The node's public connection keys, signed with the cluster's secret (connection-keys.ts). */
     connectionKeys: Type.String({ maxLength: 2048 }),
+    /**
+     * Whether an unchanged load need not be sent again: the node counts the answer to a ping as a
+     * sign of life. Absent: it knows heartbeats only.
+     */
+    onlyChangedLoads: Type.Optional(Type.Boolean()),
     /** Absent: version 1 alone. */
     protocol: Type.Optional(ProtocolVersions),
   }),

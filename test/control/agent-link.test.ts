@@ -227,13 +227,6 @@ async function apiStillWorks(t: ExecutionContext<Context>): Promise<void> {
 
 const heartbeat = encodeFrame({ type: 'heartbeat', load });
 
-/** Keeps a link from being taken for a silent one. */
-function beating(socket: WebSocket): Disposable {
-  const timer = setInterval(() => socket.send(heartbeat), LIMITS.linkHeartbeatMs);
-  socket.send(heartbeat);
-  return { [Symbol.dispose]: () => clearInterval(timer) };
-}
-
 test('garbage instead of a registration', badStart, () => [Buffer.from([1, 2, 3])]);
 test('text instead of bytes', badStart, () => ['register']);
 test('a heartbeat before the registration', badStart, () => [heartbeat]);
@@ -263,7 +256,6 @@ test('an answer to a job that nobody waits for is ignored', async (t) => {
   await once(socket, 'message');
   socket.send(encodeFrame({ type: 'accepted', jobId: 'unknown' }));
   socket.send(encodeFrame({ type: 'result', jobId: 'unknown', result: {}, body: [] }));
-  using _ = beating(socket);
   await apiStillWorks(t);
   t.is(socket.readyState, WebSocket.OPEN);
   socket.close();
@@ -279,7 +271,6 @@ test('a new link of a host replaces its former one', async (t) => {
   const present = await link(t.context, hostId);
   present.send(encodeFrame(registration(t.context, hostId)));
   await ended;
-  using _ = beating(present);
   await apiStillWorks(t);
   t.is(present.readyState, WebSocket.OPEN);
   present.close();

@@ -10,6 +10,7 @@ import type { NewSandbox } from '../../agent/sandboxes/new-sandbox.ts';
 import type { SandboxRef } from '../../agent/sandboxes/sandbox-registry.ts';
 import type { SandboxSettings } from '../../agent/sandboxes/settings.ts';
 import { openDirectory } from '../../shared/directory/directory.ts';
+import { Beat } from '../../agent/system/beat.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newAccountId, newHostId, newSandboxId } from '../../shared/ids.ts';
 import { StorageWatch } from '../../shared/storage-watch.ts';
@@ -82,7 +83,8 @@ export class HostedSandboxes implements AsyncDisposable {
     const hosted: HostedSandboxes = new HostedSandboxes(async () => {
       const journal = await Journal.open(join(dataDir, 'journal'));
       const directory = openDirectory(redis, 'local-test');
-      const parts = { hostId, dataDir, journal, storage, directory, log, image: undefined };
+      const beat = new Beat();
+      const parts = { hostId, dataDir, journal, storage, directory, beat, log, image: undefined };
       let isDead = false;
       const prewarms = (changes.prewarmedMax ?? 0) > 0;
       const gate: Gate = (point, id) => (isDead ? never : hosted.gate(point, id));

@@ -2,12 +2,15 @@ import { type Job, Worker } from 'bullmq';
 import { pino } from 'pino';
 import { ConnectionKeys } from '../../agent/links/connection-keys.ts';
 import { ControlLinks } from '../../agent/links/control-link.ts';
+import { repeatInBackground } from '../../shared/background.ts';
+import type { ControlNodes } from '../../shared/directory/control-nodes.ts';
 import { queues } from '../../shared/directory/keys.ts';
 import { queueConnection } from '../../shared/directory/redis.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newHostId } from '../../shared/ids.ts';
 import { JobSeal } from '../../shared/jobs/job-seal.ts';
 import type { JobEnvelope } from '../../shared/jobs/jobs.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import { type HostLoad, NO_SANDBOXES } from '../../shared/links/stream-protocol.ts';
 import type { Stack } from './stack.ts';
 import { waitFor } from './wait.ts';
@@ -45,10 +48,11 @@ export class ScriptedHost {
   readonly connectionKeys: ConnectionKeys;
   readonly #links: ControlLinks;
   readonly #worker: Worker;
+  readonly #stopLinking: () => void;
 
   private constructor(
     { environment }: Stack,
-    nodes: ConstructorParameters<typeof ControlLinks>[0]['nodes'],
+    nodes: ControlNodes,
     { publicUrl = 'http://127.0.0.1:1', queue: kind = 'sandbox', load = {} }: ScriptedHostOptions,
   ) {
     const { hostId } = this;
@@ -56,7 +60,6 @@ export class ScriptedHost {
     this.connectionKeys = new ConnectionKeys({ hostId, region });
     this.#links = new ControlLinks({
       hostId,
-      nodes,
       clusterId: environment['CLUSTER_ID'] ?? '',
       clusterSecrets: [environment['CLUSTER_SECRET'] ?? ''],
       region,
@@ -67,6 +70,10 @@ export class ScriptedHost {
       load: () => ({ ...LOAD, ...load }),
       onCancel: () => undefined,
       onCutOff: () => undefined,
+    });
+    this.#links.start();
+    this.#stopLinking = repeatInBackground('test.link', LIMITS.linkHeartbeatMs, async () => {
+      this.#links.linkTo(await nodes.live());
     });
     const queue = queues[kind](hostId);
     const seal = new JobSeal([environment['CLUSTER_SECRET'] ?? '']);
@@ -87,7 +94,6 @@ export class ScriptedHost {
   static async link(stack: Stack, options: ScriptedHostOptions = {}): Promise<ScriptedHost> {
     const { controlNodes } = await stack.openDirectory();
     const host = new ScriptedHost(stack, controlNodes, options);
-    host.#links.start();
     await waitFor('the scripted host to be linked', async () => host.#links.isConnected);
     return host;
   }
@@ -99,11 +105,12 @@ export class ScriptedHost {
 
   /** Breaks the link. The host still takes jobs from its queue. */
   breakLink(): void {
+    this.#stopLinking();
     this.#links.close();
   }
 
   async close(): Promise<void> {
-    this.#links.close();
+    this.breakLink();
     await this.#worker.close(true);
   }
 

@@ -253,7 +253,8 @@ test.serial('a host that reports markup is shown as text', async (t) => {
   const { hosts } = await stack.openDirectory();
   const [known] = await hosts.list();
   if (known === undefined) throw new Error('the host has not reported');
-  await hosts.report(MARKUP, { ...known.report, version: MARKUP });
+  const report = { ...known.report, version: MARKUP };
+  await hosts.exchange(MARKUP, { report, internalUrl: undefined });
   await page.goTo('/disks');
   await page.press('Sign out');
   await page.until('the form', "fieldOf('API key') !== null");

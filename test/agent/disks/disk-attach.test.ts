@@ -11,6 +11,7 @@ import { DiskUses } from '../../../agent/disks/disk-use.ts';
 import { LoopDevices } from '../../../agent/disks/loop-devices.ts';
 import { StorageCalls } from '../../../agent/disks/storage-calls.ts';
 import { clearUploads } from '../../../agent/objects/store/clear-uploads.ts';
+import { Beat } from '../../../agent/system/beat.ts';
 import { mountsBelow } from '../../../agent/system/mount-table.ts';
 import { paths } from '../../../agent/system/paths.ts';
 import { run } from '../../../agent/system/spawn.ts';
@@ -69,7 +70,7 @@ async function openScene({ former = true }: { readonly former?: boolean } = {}) 
   const actor = new DiskActor(
     {
       ...{ hostId, dataDir, directory, files, loops, uses, backing, log, onMounted },
-      ...{ calls: new StorageCalls(), fence: new StorageFence(program, log) },
+      ...{ calls: new StorageCalls(), fence: new StorageFence(program, log), beat: new Beat() },
     },
     disk,
   );

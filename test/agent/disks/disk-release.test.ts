@@ -9,6 +9,7 @@ import { DiskUses } from '../../../agent/disks/disk-use.ts';
 import { LoopDevices } from '../../../agent/disks/loop-devices.ts';
 import { StorageCalls } from '../../../agent/disks/storage-calls.ts';
 import { clearUploads } from '../../../agent/objects/store/clear-uploads.ts';
+import { Beat } from '../../../agent/system/beat.ts';
 import { StorageFence } from '../../../agent/system/storage-fence.ts';
 import { openDirectory } from '../../../shared/directory/directory.ts';
 import { AppError } from '../../../shared/errors.ts';
@@ -47,7 +48,7 @@ test('a release of a disk whose storage hangs is refused soon, and works once it
   const actor = new DiskActor(
     {
       ...{ hostId, dataDir, directory, files, loops, uses, backing, log, onMounted: clearUploads },
-      ...{ calls: new StorageCalls(), fence: new StorageFence(undefined, log) },
+      ...{ calls: new StorageCalls(), fence: new StorageFence(undefined, log), beat: new Beat() },
     },
     disk,
   );

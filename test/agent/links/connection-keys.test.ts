@@ -5,7 +5,6 @@ import { pino } from 'pino';
 import { WebSocketServer } from 'ws';
 import { ConnectionKeys } from '../../../agent/links/connection-keys.ts';
 import { ControlLinks } from '../../../agent/links/control-link.ts';
-import type { ControlNodes } from '../../../shared/directory/control-nodes.ts';
 import { newAccountId, newHostId, newNodeId, newSandboxId } from '../../../shared/ids.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { signConnectionKeys } from '../../../shared/links/connection-keys.ts';
@@ -106,11 +105,9 @@ async function linkTo(t: ExecutionContext, connectionKeys: (nodeId: string) => s
   });
   const { port } = server.address() as AddressInfo;
   const keys = new ConnectionKeys({ hostId, region });
-  const nodes = { live: async () => [{ nodeId, linkUrl: `ws://127.0.0.1:${port}` }] };
   const links = new ControlLinks({
     ...{ hostId, clusterId: 'cluster', clusterSecrets, region, connectionKeys: keys },
     ...{ publicUrl: 'http://127.0.0.1:1', internalUrl: 'http://127.0.0.1:2' },
-    nodes: nodes as unknown as ControlNodes,
     log: pino({ level: 'silent' }),
     load: () => load,
     onCancel: () => undefined,
@@ -118,6 +115,7 @@ async function linkTo(t: ExecutionContext, connectionKeys: (nodeId: string) => s
   });
   t.teardown(() => links.close());
   links.start();
+  links.linkTo([{ nodeId, linkUrl: `ws://127.0.0.1:${port}` }]);
   return { keys, links, closes, received, server };
 }
 

@@ -164,3 +164,21 @@ test('an entry that Berth did not write is ignored', async (t) => {
   await redis.hset(keys.sandboxCapacity(hostId), newSandboxId(), 'x -1');
   t.true(await capacity.reserve(hostId, newSandboxId(), one, LONG_MS));
 });
+
+test.serial(
+  'an announcement writes nothing that is there already, and tells when the host was lost',
+  async (t) => {
+    const { capacity, redis } = t.context;
+    const writes = async (): Promise<string | undefined> =>
+      /rdb_changes_since_last_save:(\d+)/u.exec(await redis.info('persistence'))?.[1];
+    const hostId = newHostId();
+    t.true(await capacity.announce(hostId, one));
+    const before = await writes();
+    t.false(await capacity.announce(hostId, one));
+    t.is(await writes(), before);
+    t.false(await capacity.announce(hostId, { memoryMib: 2048, vcpus: 2 }));
+    t.true(await capacity.reserve(hostId, newSandboxId(), { memoryMib: 2048, vcpus: 2 }, LONG_MS));
+    await capacity.forget(hostId);
+    t.true(await capacity.announce(hostId, one));
+  },
+);

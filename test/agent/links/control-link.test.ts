@@ -1,0 +1,81 @@
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import test, { type ExecutionContext } from 'ava';
+import { pino } from 'pino';
+import { WebSocketServer } from 'ws';
+import { ConnectionKeys } from '../../../agent/links/connection-keys.ts';
+import { ControlLinks } from '../../../agent/links/control-link.ts';
+import { newHostId, newNodeId } from '../../../shared/ids.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import { signConnectionKeys } from '../../../shared/links/connection-keys.ts';
+import { ConnectionSigner } from '../../../shared/links/connection-token.ts';
+import {
+  decodeAgentFrame,
+  encodeFrame,
+  type HostLoad,
+  NO_SANDBOXES,
+} from '../../../shared/links/stream-protocol.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+// Short beats. The nodes of these tests send no pings.
+Object.assign(LIMITS, { linkHeartbeatMs: 20, linkSilenceMsMax: 600_000 });
+
+const [hostId, region] = [newHostId(), 'local-test'];
+const clusterSecrets = ['the-secret-of-the-cluster-of-38-chars-'] as const;
+const { publicKeys } = new ConnectionSigner(['a signing key of the tests'], region);
+
+/** A control node, and the loads of the heartbeats that it gets. */
+async function playNode(t: ExecutionContext, said: { readonly onlyChangedLoads?: boolean }) {
+  const nodeId = newNodeId();
+  const server = new WebSocketServer({ port: 0, host: '127.0.0.1' });
+  t.teardown(() => server.close());
+  await once(server, 'listening');
+  const loads: HostLoad[] = [];
+  const connectionKeys = signConnectionKeys(clusterSecrets, { nodeId, hostId, region }, publicKeys);
+  server.on('connection', (socket) => {
+    socket.on('message', (data: Buffer) => {
+      const { frame } = decodeAgentFrame(data);
+      if (frame.type === 'heartbeat') loads.push(frame.load);
+      else socket.send(encodeFrame({ type: 'registered', nodeId, connectionKeys, ...said }));
+    });
+  });
+  const { port } = server.address() as AddressInfo;
+  return { nodeId, linkUrl: `ws://127.0.0.1:${port}`, loads };
+}
+
+test('only a node that knows heartbeats alone is told a load that has not changed', async (t) => {
+  const former = await playNode(t, {});
+  const present = await playNode(t, { onlyChangedLoads: true });
+  let execsRunning = 0;
+  const links = new ControlLinks({
+    ...{ hostId, clusterId: 'cluster', clusterSecrets, region },
+    connectionKeys: new ConnectionKeys({ hostId, region }),
+    ...{ publicUrl: 'http://127.0.0.1:1', internalUrl: 'http://127.0.0.1:2' },
+    log: pino({ level: 'silent' }),
+    load: () => ({
+      ...{ execSlots: 8, execsRunning, execsWaiting: 0, storageLow: false },
+      ...{ sandboxes: NO_SANDBOXES, draining: false },
+    }),
+    onCancel: () => undefined,
+    onCutOff: () => t.fail('the links were cut off'),
+  });
+  t.teardown(() => links.close());
+  links.start();
+  links.linkTo([former, present]);
+  await waitFor('both links', async () => links.registeredCount === 2);
+  const threeBeats = async (): Promise<void> => {
+    const before = former.loads.length;
+    await waitFor('heartbeats', async () => former.loads.length >= before + 3);
+  };
+  await threeBeats();
+  t.deepEqual(present.loads, []);
+  execsRunning = 1;
+  await waitFor('the new load', async () => present.loads.length > 0);
+  await threeBeats();
+  links.sendLoad();
+  await threeBeats();
+  t.deepEqual(
+    present.loads.map((load) => load.execsRunning),
+    [1],
+  );
+});
