@@ -10,8 +10,8 @@ import { diskContents, peakMemoryBytes } from '../test/helpers/host.ts';
 import { ObjectClient, s3UrlOf } from '../test/helpers/objects.ts';
 import { freePorts } from '../test/helpers/ports.ts';
 import { Stack } from '../test/helpers/stack.ts';
-import { serving, startNginx } from './nginx.ts';
-import { alternate, printComparison, printFigures } from './statistics.ts';
+import { type FileServer, serving, startNginx } from './nginx.ts';
+import { alternate, printComparison, printFigures, printRows, timed } from './statistics.ts';
 import { GiB, MiB } from '../shared/units.ts';
 
 const LARGE_BYTES = 256 * MiB;
@@ -74,26 +74,54 @@ async function copyDurably(from: string, to: string): Promise<void> {
   await runProgram('sync', [to]);
 }
 
+/** A program of this directory that serves the files of a directory. */
+async function startBare(name: string, { stack, contents }: Bench): Promise<FileServer> {
+  const [port = 0] = await freePorts(1);
+  const program = new URL(`${name}.ts`, import.meta.url).pathname;
+  const command = [process.execPath, program, contents, String(port)];
+  const server = new Daemon(name, command, {}, join(stack.directory, `${name}.log`));
+  return serving(server, `http://127.0.0.1:${port}`);
+}
+
 async function benchPut(bench: Bench, source: string): Promise<void> {
   const { url, contents } = bench;
-  const [put, copied] = [join(contents, 'put'), join(contents, 'copied')];
-  const ours = () => signedCurl(bench, '-T', source, `${url}/put`);
-  const baseline = () => copyDurably(source, copied);
-  const times = { ours: [] as number[], baseline: [] as number[] };
+  await using bare = await startBare('bare-put-server', bench);
+  const places = ['put', 'copied', 'bare'].map((name) => join(contents, name));
+  const [, copied = ''] = places;
+  const runs = {
+    ours: () => signedCurl(bench, '-T', source, `${url}/put`),
+    copy: () => copyDurably(source, copied),
+    bare: () => curl('-T', source, `${bare.url}/bare`),
+    md5: () => runProgram('md5sum', [source]),
+  };
+  const rates = {
+    ours: [] as number[],
+    copy: [] as number[],
+    bare: [] as number[],
+    md5: [] as number[],
+  };
   for (let round = 0; round < ROUNDS + 2; round += 1) {
-    await Promise.all([put, copied].map((path) => rm(path, { force: true })));
+    await Promise.all(places.map((path) => rm(path, { force: true })));
     await runProgram('sync', ['-f', contents]);
-    const one = await alternate(1, ours, baseline);
-    if (round < 2) continue; // Warms up.
-    times.ours.push(...one.ours);
-    times.baseline.push(...one.baseline);
+    for (const name of ['ours', 'copy', 'bare', 'md5'] as const) {
+      const rate = rateOf(await timed(async () => void (await runs[name]())));
+      if (round >= 2) rates[name].push(rate); // The first rounds warm up.
+    }
   }
+  const unit = 'MiB/s';
   printComparison(
     `PUT of 256 MiB with curl, ${ROUNDS} alternating rounds`,
-    toRates(times),
+    { ours: rates.ours, baseline: rates.copy },
     { ours: 'object API', baseline: 'cp and sync' },
-    { unit: 'MiB/s', target: '≥ 0.65' },
+    { unit, target: '≥ 0.65' },
   );
+  printComparison(
+    'the same by a bare Node server that takes the MD5, writes and syncs',
+    { ours: rates.bare, baseline: rates.copy },
+    { ours: 'bare Node server', baseline: 'cp and sync' },
+    { unit, target: 'none: what Node itself leaves' },
+  );
+  printRows('MD5 of the same bytes alone', [{ name: 'md5sum', samples: rates.md5 }], unit);
 }
 
 /** Requests per second of one GET under load. */
@@ -108,14 +136,10 @@ async function load(url: string, headers: Record<string, string> = {}): Promise<
   return result.requests.average;
 }
 
-async function benchSmall({ stack, key, url, contents }: Bench): Promise<void> {
+async function benchSmall(bench: Bench): Promise<void> {
+  const { key, url, contents } = bench;
   await writeFile(join(contents, 'small'), randomBytes(4096));
-  const [port = 0] = await freePorts(1);
-  const program = new URL('bare-file-server.ts', import.meta.url).pathname;
-  const command = [process.execPath, program, contents, String(port)];
-  const log = join(stack.directory, 'bare-file-server.log');
-  const server = new Daemon('bare-file-server', command, {}, log);
-  await using bare = await serving(server, `http://127.0.0.1:${port}`);
+  await using bare = await startBare('bare-file-server', bench);
   const ours = () => load(`${url}/small`, { authorization: key });
   const baseline = () => load(`${bare.url}/small`);
   const rates = { ours: [] as number[], baseline: [] as number[] };

@@ -8,6 +8,7 @@ import {
   type ServerResponse,
 } from 'node:http';
 import { createServer as createTlsServer, request as requestTls } from 'node:https';
+import { MiB } from '../../shared/units.ts';
 
 const SLOW_DOWN =
   '<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Please slow down.</Message></Error>';
@@ -18,6 +19,8 @@ const DENIED =
 const SLOW_MS = 300;
 /** Bytes that arrive of a request that is cut. */
 const CUT_AFTER_BYTES = 1_000;
+/** Bytes of an answer that pass before the rest is held. */
+const HELD_AFTER_BYTES = 4 * MiB;
 
 /**
  * The fate of a request: `deny` answers 403 in its place; `lose` has the server answer, and nobody
@@ -43,6 +46,22 @@ function cutShort(asked: IncomingMessage, sent: ClientRequest): void {
   asked.on('end', () => sent.destroy());
 }
 
+/** Passes on the beginning of an answer, and the rest once the promise is settled. */
+function passInTwo(got: IncomingMessage, answer: ServerResponse, held: Promise<void>): void {
+  let bytes = 0;
+  const passFirst = (chunk: Buffer): void => {
+    answer.write(chunk);
+    bytes += chunk.length;
+    if (bytes < HELD_AFTER_BYTES) return;
+    got.off('data', passFirst).pause();
+    held.then(
+      () => got.pipe(answer),
+      () => answer.destroy(),
+    );
+  };
+  got.on('data', passFirst);
+}
+
 /** Stands before a bucket, so that a test can take the bucket away. */
 export class BucketFront implements AsyncDisposable {
   readonly #target: URL;
@@ -55,6 +74,8 @@ export class BucketFront implements AsyncDisposable {
   mode: 'open' | 'away' | 'unlisted' | 'busy' = 'open';
   /** Decides about each request, in the mode `open`. */
   rule: (asked: { method: string; url: string }) => Fate | Promise<Fate> = () => 'pass';
+  /** Holds the rest of large answers. */
+  held: Promise<void> | undefined;
   /** Requests that were let through or answered. */
   requests = 0;
 
@@ -121,7 +142,9 @@ export class BucketFront implements AsyncDisposable {
         return;
       }
       answer.writeHead(got.statusCode ?? 500, got.headers);
-      got.pipe(answer);
+      if (this.held !== undefined && Number(got.headers['content-length']) > HELD_AFTER_BYTES) {
+        passInTwo(got, answer, this.held);
+      } else got.pipe(answer);
       got.on('error', () => answer.destroy());
     };
     const sent =

@@ -2,6 +2,7 @@
 import { bucketTest, diskOn, lookAtBucket, output, textOf } from '../helpers/bucket-stack.ts';
 import type { BucketFront } from '../helpers/bucket-front.ts';
 import { readMount } from '../helpers/buckets.ts';
+import { MiB } from '../../shared/units.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const KINDS = ['s3rver', 'Azurite'] as const;
@@ -114,6 +115,32 @@ onEach(KINDS, 'a slow bucket is waited for', async (t, bucket, name) => {
   front.rule = () => 'slow';
   t.is(await output(api, disk.id, 'cat theirs; for i in $(seq 20); do echo $i > $i; done'), 'here');
   t.is(await textOf(bucket, '20'), '20\n');
+});
+
+test('a file that is filled while the disk is compared with its bucket is not uploaded', async (t) => {
+  const { api, newBucket, frontOf } = t.context;
+  const bucket = await newBucket('s3rver');
+  await using front = await frontOf(bucket, 's3rver');
+  await bucket.put('large', 'x'.repeat(6 * MiB));
+  const disk = await diskOn(api, bucket, {}, front.url);
+  const { promise, resolve } = Promise.withResolvers<void>();
+  front.held = promise;
+  const asked: string[] = [];
+  front.rule = ({ method, url }) => {
+    if (url.includes('large')) asked.push(method);
+    return 'pass';
+  };
+  const reading = output(api, disk.id, 'wc -c < large');
+  const times = 'stat -c %y large'; // A placeholder has the time of its object.
+  const before = await output(api, disk.id, times);
+  await waitFor('a part to be written', async () => {
+    return (await output(api, disk.id, `${times}; echo 1 >> other`)) !== before;
+  });
+  resolve();
+  t.is(await reading, `${6 * MiB}\n`);
+  await output(api, disk.id, 'echo 2 > other');
+  t.deepEqual(asked, ['GET']);
+  t.is(await output(api, disk.id, times), before);
 });
 
 test.serial('what a file was uploaded as is known after the agent was killed, too', async (t) => {
