@@ -192,6 +192,7 @@ for i in range(${KEYS}):
 });
 
 (isFull ? test : test.skip)('an object of 5 GiB, in bounded memory', async (t) => {
+  t.timeout(900_000);
   const { api, stack, newBucket } = t.context;
   const bucket = await newBucket();
   const source = diskOf(bucket);

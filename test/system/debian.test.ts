@@ -106,7 +106,7 @@ interface Work {
 async function rotates(t: ExecutionContext, { host, api, disk }: Work): Promise<void> {
   for (let turn = 1; turn <= 2; turn += 1) {
     await host.run('logrotate --force /etc/logrotate.d/berth');
-    await runOn(api, disk, 'true');
+    await host.insist('a command', () => runOn(api, disk, 'true'));
   }
   const log = '/var/log/berth-control';
   t.is(await host.run(`ls ${log}`), 'audit.log\naudit.log.1\naudit.log.2.gz\n');
@@ -183,7 +183,7 @@ async function goDown(
   act: () => Promise<unknown>,
 ): Promise<void> {
   const command = 'echo begun >>begun; sync; sleep 100000; echo ended >>begun';
-  await execIn(api, sandbox, 'rm -f /root/begun');
+  await host.insist('the sandbox', () => execIn(api, sandbox, 'rm -f /root/begun'));
   const inSandbox = command.replaceAll(/(?<=>>)begun/gu, '/root/begun');
   const { body } = await beginExec(api, sandbox, inSandbox);
   await hasBegun(host, () => execIn(api, sandbox, 'cat /root/begun'));
@@ -208,7 +208,9 @@ async function goDown(
   t.log(what, exec.status, exec.exit_reason);
   t.not(exec.exit_code, 0);
   await host.insist('the sandbox to start', () => bring(api, sandbox, 'start', 'running'));
-  const read = await execIn(api, sandbox, 'cat /root/file /root/begun');
+  const read = await host.insist('its files', () =>
+    execIn(api, sandbox, 'cat /root/file /root/begun'),
+  );
   t.is(read.stdout, 'kept\nbegun\n', what);
 }
 
@@ -234,9 +236,15 @@ async function keepsItsPromises(
   const { id: disk } = await host.insist('a disk', () =>
     api.data<{ id: string }>('POST', '/api/disks', { name: 'notes' }),
   );
-  t.is((await runOn(api, disk, 'echo kept >file; sync; cat file')).stdout, 'kept\n');
-  const { sandbox_id: sandbox } = await createSandbox(api, { name: 'box' });
-  t.is((await execIn(api, sandbox, 'echo kept >/root/file; cat /root/file')).stdout, 'kept\n');
+  const first = await host.insist('a command', () =>
+    runOn(api, disk, 'echo kept | tee file; sync'),
+  );
+  t.is(first.stdout, 'kept\n');
+  const { sandbox_id: sandbox } = await host.insist('a sandbox', () => createSandbox(api));
+  const inside = await host.insist('a command in it', () =>
+    execIn(api, sandbox, 'echo kept | tee /root/file'),
+  );
+  t.is(inside.stdout, 'kept\n');
   await checkUnits(t, host);
 
   const work = { host, api, disk, sandbox };
