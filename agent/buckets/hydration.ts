@@ -60,10 +60,15 @@ export async function fillPlaceholder(parts: HydrationParts, open: WaitingOpen):
   const filled = { path: row.path, etag, modifiedMs, isPlaceholder: false };
   // Cut by truncate(2) before it was opened: it differs from its object, and is uploaded.
   const changed = { ...stamps, sizeBytes, ctimeNs: 0n };
-  if (index.get(row.path) === row || index.get(row.path) === undefined) {
+  const present = index.get(row.path);
+  if (present === undefined || isSameObject(present, row)) {
     index.set({ ...filled, ...(isCut ? changed : stamps) });
   }
 }
+
+/** A comparison of the disk with its bucket may have noted other times while the file was filled. */
+const isSameObject = (a: IndexRow, b: IndexRow): boolean =>
+  a.inode === b.inode && a.etag === b.etag;
 
 /** A crash came before it was certain that the file could be given up: it has its contents. */
 async function keepContents(open: WaitingOpen): Promise<void> {
