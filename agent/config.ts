@@ -126,13 +126,15 @@ function readSandboxSettings(settings: Values): SandboxSettings | undefined {
     resolvers: settings.SANDBOX_DNS,
     reachable: settings.SANDBOX_REACHABLE_NETWORKS.filter(isNetwork),
   };
+  const keepBasesMs = settings.IMAGE_UNUSED_DAYS * DAY_MS;
+  const hostLostMs = settings.SANDBOX_HOST_LOST_MS;
   const memoryMib = Math.floor(Math.floor(totalmem() / MiB) * MEMORY_SHARE);
   return {
     runtime,
     shared:
       settings.SANDBOX_DIR === undefined
         ? undefined
-        : { directory: settings.SANDBOX_DIR, hostLostMs: settings.SANDBOX_HOST_LOST_MS },
+        : { directory: settings.SANDBOX_DIR, hostLostMs, keepBasesMs },
     network: settings.SANDBOX_NETWORK === 'on' ? network : undefined,
     trustedCertificates: settings.SANDBOX_TRUSTED_CA,
     uidBase: settings.SANDBOX_UID_BASE,

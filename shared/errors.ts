@@ -84,6 +84,7 @@ export function toError(thrown: unknown): Error {
 
 /** The `errno` name of a system error (`ENOENT` …), or undefined. */
 export function errnoOf(thrown: unknown): string | undefined {
+  if (thrown instanceof AppError) return undefined; // Its code is of callers.
   const code: unknown = thrown instanceof Error ? Reflect.get(thrown, 'code') : undefined;
   return typeof code === 'string' ? code : undefined;
 }

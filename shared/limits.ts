@@ -383,6 +383,8 @@ export const LIMITS = {
   hostAnnounceMs: 2_000,
   // How often a host looks whether sandboxes are to be given up or taken over.
   sandboxMoveLookMs: 1_000,
+  // How often a host looks for copies of images on shared storage that no machine needs.
+  sandboxBasesLookMs: 60_000,
   // For how long a sandbox is offered to other hosts, and how long after that again.
   sandboxOfferMs: 10_000,
   sandboxOfferAgainMs: 60_000,

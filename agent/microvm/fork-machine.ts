@@ -1,7 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { MachineFault } from '../guest-link/guest-errors.ts';
 import type { MachineOwner } from '../sandboxes/machine-driver.ts';
-import { addBase, type DiskBase, findBase } from './disk/disk-base.ts';
+import { copyBase, type DiskBase, findBase } from './disk/disk-base.ts';
 import {
   addLayer,
   copyDisk,
@@ -17,6 +17,7 @@ import { failpoint } from '../system/failpoint.ts';
 import { syncPaths } from '../system/write-durably.ts';
 import { directoryOf } from '../machines/sandbox-directory.ts';
 import { type MicrovmHost, pathsOf } from './microvm-host.ts';
+import { machinePaths } from './qemu/machine-directory.ts';
 import type { MicrovmMachine } from './microvm-machine.ts';
 
 /**
@@ -30,7 +31,8 @@ export async function forkRunning(
   child: MachineOwner,
 ): Promise<void> {
   const { disks } = pathsOf(host, vmId);
-  const base = await findBase(directoryOf(host, vmId), host);
+  const directory = directoryOf(host, vmId);
+  const base = await findBase(directory, host);
   const { machine, channel, template } = running.live();
   await requireAnswers(machine, channel);
   const uid = await ownerOfDisk(disks);
@@ -45,7 +47,7 @@ export async function forkRunning(
       if (split.isNew) await switchLayer(machine.monitor, split.fresh);
       return split.shared;
     });
-    const layers = await copyLayers(host, { disks, base, shared }, child);
+    const layers = await copyLayers(host, { directory, base, shared }, child);
     await failpoint('sync copy', () => syncPaths(layers));
   } catch (error) {
     if (error instanceof MachineStateError) {
@@ -66,18 +68,19 @@ export async function forkAtRest(
   const { disks, checkpoint } = pathsOf(host, vmId);
   // The source never ran, so the copy boots like a new machine.
   if (!(await hasDisk(disks))) return;
-  const base = await findBase(directoryOf(host, vmId), host);
+  const directory = directoryOf(host, vmId);
+  const base = await findBase(directory, host);
   const { shared } = await splitDisk(disks, base.path, await ownerOfDisk(disks));
-  const made = await copyLayers(host, { disks, base, shared }, child);
+  const made = await copyLayers(host, { directory, base, shared }, child);
   if (await hasCheckpoint(checkpoint)) {
     made.push(...(await copyCheckpoint(checkpoint, pathsOf(host, child.vmId).checkpoint)));
   }
   await failpoint('sync copy', () => syncPaths(made));
 }
 
-/** A disk that is split: its directory, the image below it, and the layers that the copy shares. */
+/** A disk that is split: its machine's directory, the image below it, and the layers that the copy shares. */
 interface SplitDisk {
-  readonly disks: string;
+  readonly directory: string;
   readonly base: DiskBase;
   readonly shared: readonly string[];
 }
@@ -89,13 +92,13 @@ interface SplitDisk {
  */
 async function copyLayers(
   host: MicrovmHost,
-  { disks, base, shared }: SplitDisk,
+  source: SplitDisk,
   { vmId, uid }: MachineOwner,
 ): Promise<string[]> {
   const directory = directoryOf(host, vmId);
   await mkdir(directory, { recursive: true, mode: 0o700 });
-  const record = await addBase(directory, base);
-  const made = await copyDisk(disks, shared, {
+  const { base, record } = await copyBase(source, directory, host);
+  const made = await copyDisk(machinePaths(source.directory).disks, source.shared, {
     directory: pathsOf(host, vmId).disks,
     ...{ base: base.path, uid },
   });

@@ -16,10 +16,18 @@ import {
   type MachineOwner,
   type MachineSpec,
   type Shape,
+  type SharedBases,
 } from '../sandboxes/machine-driver.ts';
 import { bringUpGuest, serveMounts } from './bring-up-guest.ts';
 import { warmUp } from './configure-guest.ts';
-import { findBase, moveBase, readBase, recordBase, standsOnCopy } from './disk/disk-base.ts';
+import {
+  findBase,
+  giveBase,
+  moveBase,
+  readBase,
+  sharedBases,
+  standsOnCopy,
+} from './disk/disk-base.ts';
 import { giveDisk, hasDisk, prepareDisk } from './disk/disk-chain.ts';
 import { mergeLayers } from './disk/merge-layers.ts';
 import { forkAtRest, forkRunning } from './fork-machine.ts';
@@ -45,11 +53,13 @@ const WARM_UP_MS_MAX = 10_000;
 /** Runs the machines of sandboxes with QEMU. */
 export class MicrovmDriver implements MachineDriver {
   readonly traits = { hasOwnKernel: true, pausedStaysInMemory: false, forksHaveMemory: true };
+  readonly bases: SharedBases | undefined;
   readonly #host: MicrovmHost;
   readonly #machines: MachineTable<MicrovmMachine>;
 
   private constructor(host: MicrovmHost) {
     this.#host = host;
+    this.bases = host.bases && sharedBases(host.bases);
     this.#machines = new MachineTable(host);
   }
 
@@ -114,8 +124,7 @@ export class MicrovmDriver implements MachineDriver {
     const isNew = !(await hasDisk(disks));
     if (isNew || (await readBase(directory)) === undefined) {
       const path = (isNew ? image?.rootDisk : undefined) ?? rootDisk;
-      const copy = await shared?.bases.share(path);
-      await recordBase(directory, { path, ...(copy === undefined ? {} : { copy }) });
+      await giveBase(directory, path, this.#host);
     }
     const base = await findBase(directory, this.#host);
     await failpoint('make root disk', () => prepareDisk(disks, base.path, uid));

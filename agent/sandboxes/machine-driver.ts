@@ -118,6 +118,19 @@ interface MachineTraits {
   readonly forksHaveMemory: boolean;
 }
 
+/** Copies of the images below disks, on storage that hosts share. */
+export interface SharedBases {
+  /**
+   * Gives the machine in a directory its own link to its copy, if it is from before each had one.
+   * @throws Error when the storage does not tell; ENOENT when the machine has moved
+   */
+  keep(directory: string): Promise<void>;
+  /** The copies that no machine has a link to, the longest unused first. */
+  unused(): Promise<readonly { readonly name: string; readonly unusedSinceMs: number }[]>;
+  /** Removes a copy. A machine that has got a link to it meanwhile keeps its own. */
+  remove(name: string): Promise<void>;
+}
+
 /**
  * Runs the machines of sandboxes. A machine is found by its `vmId`, whichever agent started it.
  * Every call but `start`, `resume` and `prewarm` is idempotent, also after a crash half-way.
@@ -206,6 +219,8 @@ export interface MachineDriver {
    * directory, from its checkpoint too if it has one.
    */
   canTake?(directory: string, shape: Shape): Promise<boolean>;
+  /** Undefined where disks stay on their host. */
+  readonly bases?: SharedBases | undefined;
   /** Makes a machine that was another host's this one's, with a user of its own. Idempotent. */
   receive?(owner: MachineOwner): Promise<void>;
   /** How many bytes of the storage disk and checkpoint take, those shared with copies included. */

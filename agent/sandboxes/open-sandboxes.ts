@@ -24,6 +24,7 @@ import { HostCapacity } from './host-capacity.ts';
 import { PrewarmedMachines, type PrewarmedMachinesDeps } from './prewarmed-machines.ts';
 import type { SandboxImages } from './sandbox-images.ts';
 import type { SandboxMounts } from './sandbox-mounts.ts';
+import { BaseEviction } from './base-eviction.ts';
 import { HostWatch } from './moving/host-watch.ts';
 import { SandboxCarrier } from './moving/sandbox-carrier.ts';
 import { type RecoveryDeps, recoverSandboxes } from './recover-sandboxes.ts';
@@ -159,22 +160,30 @@ const openSlots = (
   return SlotPool.open({ ...{ hostId, slotsMax, readyMax, leased, namespaces, log } });
 };
 
+interface MovingParts {
+  readonly carrier: SandboxCarrier;
+  readonly watch: HostWatch;
+  /** Undefined where disks stand on no images that hosts share. */
+  readonly eviction: BaseEviction | undefined;
+}
+
 /**
  * Opens the parts for moving, on a host whose sandboxes may move.
  * @throws Error while others take what it had
  */
 async function openMoving(
   { shared: settings }: SandboxSettings,
-  { hostId, shared: storage, journal, directory, encryptionKeys, log }: SandboxParts,
-): Promise<{ readonly carrier: SandboxCarrier; readonly watch: HostWatch } | undefined> {
-  if (storage === undefined) return undefined;
-  const hostLostMs = settings?.hostLostMs ?? 0;
+  { hostId, shared, journal, directory, storage, encryptionKeys, log }: SandboxParts,
+  { bases }: MachineDriver,
+): Promise<MovingParts | undefined> {
+  if (shared === undefined || settings === undefined) return undefined;
+  const { hostLostMs, keepBasesMs: keepMs } = settings;
+  const common = { hostId, storage: shared, log };
+  const watch = await HostWatch.open({ ...common, hosts: directory.hosts, hostLostMs });
+  const carrier = new SandboxCarrier({ ...common, encryptionKeys, journal: journal.sandboxes });
   return {
-    carrier: new SandboxCarrier({
-      ...{ hostId, storage, encryptionKeys, log },
-      journal: journal.sandboxes,
-    }),
-    watch: await HostWatch.open({ hostId, storage, hosts: directory.hosts, hostLostMs, log }),
+    ...{ carrier, watch },
+    eviction: bases && new BaseEviction({ bases, shared, watch, storage, keepMs, log }),
   };
 }
 
@@ -204,6 +213,7 @@ function openPrewarmed(
 interface Moving {
   readonly mover: SandboxMover;
   readonly adopter: SandboxAdopter;
+  close(): Promise<void>;
 }
 type MovingDeps = Omit<
   SandboxAdopterDeps & SandboxDeparturesDeps & SandboxMoverDeps,
@@ -212,15 +222,25 @@ type MovingDeps = Omit<
 
 /** @returns what moves the sandboxes from now on, where they may move */
 async function recover(
-  moving: { readonly carrier: SandboxCarrier; readonly watch: HostWatch } | undefined,
+  moving: MovingParts | undefined,
   deps: Omit<RecoveryDeps, 'adopter' | 'departures'> & MovingDeps,
 ): Promise<Moving | undefined> {
+  await moving?.eviction?.keepOwn();
   const adopter = moving && new SandboxAdopter({ ...deps, ...moving });
   const offers = moving && adopter && new SandboxOffers({ ...deps, ...moving, adopter });
   const departures = moving && offers && new SandboxDepartures({ ...deps, ...moving, offers });
   await recoverSandboxes({ ...deps, ...moving, adopter, departures });
   if (!(moving && adopter && offers && departures)) return undefined;
-  return { adopter, mover: new SandboxMover({ ...deps, ...moving, adopter, departures, offers }) };
+  const { eviction } = moving;
+  eviction?.start();
+  const mover = new SandboxMover({ ...deps, ...moving, adopter, departures, offers });
+  return {
+    ...{ adopter, mover },
+    async close() {
+      await mover.close();
+      await eviction?.close();
+    },
+  };
 }
 
 /** Recovers the sandboxes in the journal and removes the remains of all others. */
@@ -250,7 +270,7 @@ export async function openSandboxes(
   const prewarmed = openPrewarmed(settings.prewarmedMax, {
     ...{ driver, slots, uids, images, log, boots, resumes, snapshots, capacity },
   });
-  const moving = await openMoving(settings, parts);
+  const moving = await openMoving(settings, parts, driver);
   const common = {
     ...{ ...shared, slots, capacity, images, prewarmed, snapshots },
     ...{ journal: journal.sandboxes, mounts: parts.mounts },
@@ -283,7 +303,7 @@ export async function openSandboxes(
     stopAll: () => registry.stopAll(),
     async close() {
       stopAnnouncing();
-      await taking?.mover.close();
+      await taking?.close();
       capacity.close();
       await meter.close();
       await prewarmed.close();

@@ -172,7 +172,9 @@ export class SandboxMover {
       if (carried === undefined) return false;
       const { row } = carried;
       if (!this.#hasRoom(row) || registry.has(row.id)) return false;
-      return (await driver.canTake?.(directory, row.config)) === true;
+      if ((await driver.canTake?.(directory, row.config)) !== true) return false;
+      await driver.bases?.keep(directory); // Each machine of a host has its link.
+      return true;
     } catch (error) {
       const isNew = !this.#unread.has(directory);
       if (isNew) log.error({ vmId, err: toError(error) }, 'sandbox:cannotBeTaken');

@@ -1,5 +1,6 @@
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import type { MachineDriver } from './machine-driver.ts';
 import { FailedAttempts } from './moving/failed-attempts.ts';
 import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
 import type { SandboxAdopter } from './sandbox-adopter.ts';
@@ -10,6 +11,7 @@ export interface SandboxOffersDeps {
   readonly carrier: SandboxCarrier;
   readonly registry: Pick<SandboxRegistry, 'actors'>;
   readonly adopter: Pick<SandboxAdopter, 'adopt'>;
+  readonly driver: Pick<MachineDriver, 'bases'>;
   readonly log: Logger;
 }
 
@@ -70,11 +72,12 @@ export class SandboxOffers {
   }
 
   async #takeBack(vmId: string): Promise<void> {
-    const { hostId, carrier, adopter, log } = this.#deps;
+    const { hostId, carrier, adopter, driver, log } = this.#deps;
     const directory = carrier.storage.directoryOf(vmId, 'released');
     // A record that cannot be read is reported by those that look for what they could take.
     const carried = await carrier.read(directory, vmId).catch(() => undefined);
     if (carried?.hostId !== hostId) return;
+    await driver.bases?.keep(directory); // Each machine of a host has its link.
     if (!(await carrier.storage.take(vmId, 'released'))) return;
     this.#since.delete(vmId);
     this.#inVain.add(vmId);

@@ -28,6 +28,8 @@ interface SharedStorageSettings {
   readonly directory: string;
   /** How long another host is silent before it is lost; 0: until an operator says so. */
   readonly hostLostMs: number;
+  /** How long a copy of an image is kept that no machine's disk stands on. */
+  readonly keepBasesMs: number;
 }
 
 /** Settings of a host that runs sandboxes (docs/operations.md, Agent). */

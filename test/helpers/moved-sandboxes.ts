@@ -1,4 +1,5 @@
 /* Sandboxes of which callers know something, and what must be so wherever they have moved. */
+import { readdirSync } from 'node:fs';
 import type { ExecutionContext } from 'ava';
 import type { SandboxExecRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { MovingHost, Row } from './moving-agents.ts';
@@ -70,6 +71,12 @@ export async function check(
   const { id, said, wasRunning } = known;
   const { row } = await rested(region, id, at);
   t.deepEqual(region.placesOf(row.vmId), [`hosts/${at.hostId}`]);
+  const entries = readdirSync(region.directoryOf(at, row.vmId));
+  t.is(
+    entries.filter((name) => name.endsWith('.ext4')).length,
+    1,
+    'a link to the image of its disk',
+  );
   t.is(row.isRunning, row.state === 'running');
   if (!wasRunning) t.true(['paused', 'stopped'].includes(row.state), row.state);
   else if (row.state !== 'paused')

@@ -143,8 +143,9 @@ export class MovingRegion implements AsyncDisposable {
       const held = memoryMib === 0 ? [] : [`${memoryMib} MiB are counted`];
       return [...rows, ...held, ...host.slots.map((slot) => `slot ${slot}`)];
     });
+    const copies = readdirSync(join(this.#path, 'shared/bases'));
     const published = (await sandboxes.list(this.accountId)).map(({ id }) => `${id} is published`);
-    return [...machines, ...(await Promise.all(ofHosts)).flat(), ...published];
+    return [...machines, ...copies, ...(await Promise.all(ofHosts)).flat(), ...published];
   }
 
   get #places(): string[] {

@@ -19,9 +19,20 @@ import { deserialize, serialize } from 'node:v8';
 import {
   BootError,
   type Machine,
+  type MachineImage,
   type MachineOwner,
   type MachineSpec,
+  type SharedBases,
 } from '../../agent/sandboxes/machine-driver.ts';
+import {
+  copyBase,
+  findBase,
+  giveBase,
+  moveBase,
+  readBase,
+  sharedBases,
+} from '../../agent/microvm/disk/disk-base.ts';
+import type { DiskBases } from '../../agent/microvm/disk/disk-bases.ts';
 import { native } from '../../agent/native/native.ts';
 import type { SlotNamespaces } from '../../agent/network/slot-namespace.ts';
 import { failpoint } from '../../agent/system/failpoint.ts';
@@ -131,17 +142,50 @@ export class StoredHost extends InMemoryHost {
   }
 }
 
-/** Its machines hold the locks of their directories, as their shims do (shim.c). */
+/** The default image of a host, and the copies of all hosts' images. */
+interface StoredImages {
+  readonly rootDisk: string;
+  readonly bases: DiskBases;
+}
+
+/**
+ * Its machines hold the locks of their directories, as their shims do (shim.c), and their disks stand on
+ * images as those of virtual machines do.
+ */
 export class StoredDriver extends InMemoryDriver {
   /** Whether this host takes machines of others. */
   takes = true;
+  readonly bases: SharedBases;
   readonly #host: StoredHost;
   readonly #sandboxes: string;
+  readonly #images: StoredImages;
 
-  constructor(host: StoredHost, sandboxes: string, gate: Gate) {
+  constructor(host: StoredHost, sandboxes: string, images: StoredImages, gate: Gate) {
     super(host, { gate, hasTemplates: false });
+    this.bases = sharedBases(images.bases);
     this.#host = host;
     this.#sandboxes = sandboxes;
+    this.#images = images;
+  }
+
+  override async prepare(owner: MachineOwner, image?: MachineImage): Promise<void> {
+    const directory = this.#directoryOf(owner.vmId);
+    if ((await readBase(directory)) === undefined)
+      await giveBase(directory, this.#images.rootDisk, this.#images);
+    await super.prepare(owner, image);
+  }
+
+  override async fork(id: string, child: MachineOwner): Promise<void> {
+    await super.fork(id, child);
+    if (!(await this.hasDisk(child.vmId))) return;
+    const directory = this.#directoryOf(id);
+    try {
+      const base = await findBase(directory, this.#images);
+      await copyBase({ directory, base }, this.#directoryOf(child.vmId), this.#images);
+    } catch (error) {
+      await this.remove(child.vmId);
+      throw error;
+    }
   }
 
   override start(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
@@ -157,18 +201,27 @@ export class StoredDriver extends InMemoryDriver {
   }
 
   async receive({ vmId, uid }: MachineOwner): Promise<void> {
+    if (await this.hasDisk(vmId))
+      await failpoint('move base', () => moveBase(this.#directoryOf(vmId), this.#images));
     await failpoint('give layer', async () => {
       const disk = this.#host.disks.get(vmId);
       if (disk !== undefined) this.#host.disks.set(vmId, { ...disk, uid });
     });
   }
 
+  #directoryOf(vmId: string): string {
+    return join(this.#sandboxes, vmId);
+  }
+
   async #locked(vmId: string, begin: () => Promise<Machine>): Promise<Machine> {
     const lock = await native
-      .takeLock(join(this.#sandboxes, vmId, 'lock'))
+      .takeLock(join(this.#directoryOf(vmId), 'lock'))
       .catch((cause: unknown) => {
         throw new BootError('boot_failed', 'the directory is in use, or gone', { cause });
       });
+    await findBase(this.#directoryOf(vmId), this.#images).catch((error: unknown) =>
+      this.#host.fault(`${vmId}: ${String(error)}`),
+    );
     const release = await this.#host.only(vmId);
     const end = (): void => {
       release();

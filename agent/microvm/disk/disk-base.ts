@@ -5,8 +5,11 @@ import Type from 'typebox';
 import { errnoOf } from '../../../shared/errors.ts';
 import { parseJson } from '../../../shared/json.ts';
 import { compile } from '../../../shared/validate.ts';
-import { writeDurably } from '../../system/write-durably.ts';
-import { baseNamePattern, type DiskBases } from './disk-bases.ts';
+import type { SharedBases } from '../../sandboxes/machine-driver.ts';
+import { exists } from '../../system/exists.ts';
+import { failpoint } from '../../system/failpoint.ts';
+import { syncPath, writeDurably } from '../../system/write-durably.ts';
+import { baseLinkOf, baseNamePattern, type DiskBases } from './disk-bases.ts';
 
 /*
  * The image below the layers of a root disk. It is recorded beside the disk, because the layers are
@@ -45,48 +48,104 @@ export async function readBase(directory: string): Promise<DiskBase | undefined>
 }
 
 /**
- * Like {@link readBase}, but takes the copy if the host's image is gone.
+ * Like {@link readBase}, but takes the machine's link to the copy if the host's image is gone.
  * @throws Error without both
  */
 export async function findBase(directory: string, host: BaseHost): Promise<DiskBase> {
   const base = (await readBase(directory)) ?? { path: host.rootDisk };
   if (existsSync(base.path)) return base;
-  const copy = base.copy === undefined ? undefined : host.bases?.pathOf(base.copy);
-  if (copy !== undefined && existsSync(copy)) return { ...base, path: copy };
+  const link = linkOf(directory, base);
+  if (link !== undefined && existsSync(link)) return { ...base, path: link };
   throw new Error(`the image that its disk began with, ${base.path}, is gone`);
 }
 
 /** Whether a disk stands on the copy that hosts share, so that it needs no image of this host. */
 export async function standsOnCopy(directory: string, host: BaseHost): Promise<boolean> {
-  const { path, copy } = (await readBase(directory)) ?? {};
-  if (copy === undefined || host.bases === undefined) return false;
-  return path === host.bases.pathOf(copy) && existsSync(path);
+  const base = await readBase(directory);
+  if (base?.copy === undefined || host.bases === undefined) return false;
+  // Machines from before each had a link stand on the copy itself.
+  const { path } = base;
+  const isCopy = path === linkOf(directory, base) || path === host.bases.pathOf(base.copy);
+  return isCopy && existsSync(path);
+}
+
+const linkOf = (directory: string, { copy }: DiskBase): string | undefined =>
+  copy === undefined ? undefined : baseLinkOf(directory, copy);
+
+/**
+ * Records the image that a disk is about to be made on. Where disks move, the machine gets its link to
+ * the image's copy first: no record names a copy that could be removed.
+ */
+export async function giveBase(
+  directory: string,
+  path: string,
+  { bases }: BaseHost,
+): Promise<void> {
+  const copy = await bases?.hold(directory, path);
+  await recordBase(directory, { path, ...(copy === undefined ? {} : { copy }) });
 }
 
 /**
- * Like {@link recordBase}, in a directory that nothing depends on yet.
- * @returns path to make durable
+ * Gives a copy of a machine, in a directory that nothing depends on yet, the machine's base.
+ * @returns the copy's base, and the path to make durable beside the directory
  */
-export async function addBase(directory: string, base: DiskBase): Promise<string> {
-  const file = join(directory, NAME);
-  await writeFile(file, JSON.stringify(base), { mode: 0o600 });
-  return file;
+export async function copyBase(
+  from: { readonly directory: string; readonly base: DiskBase },
+  directory: string,
+  { bases }: BaseHost,
+): Promise<{ readonly base: DiskBase; readonly record: string }> {
+  const { copy } = from.base;
+  const [source, link] = [linkOf(from.directory, from.base), linkOf(directory, from.base)];
+  const isLinked = copy !== undefined && (await bases?.link(directory, copy, source)) === true;
+  if (copy !== undefined && !isLinked) await bases?.hold(directory, from.base.path);
+  // Not the source's link: that goes away with the source.
+  const isLink = link !== undefined && from.base.path === source;
+  const base = isLink ? { ...from.base, path: link } : from.base;
+  const record = join(directory, NAME);
+  await writeFile(record, JSON.stringify(base), { mode: 0o600 });
+  return { base, record };
 }
 
 /** Call it before the first layer is made. */
-export const recordBase = (directory: string, base: DiskBase): Promise<void> =>
-  writeDurably(directory, NAME, JSON.stringify(base));
+const recordBase = (directory: string, base: DiskBase): Promise<void> =>
+  failpoint('record base', () => writeDurably(directory, NAME, JSON.stringify(base)));
+
+/**
+ * Gives a machine from before each had a link its own, wherever it lies. Idempotent; harmless also
+ * while another host has the machine, whose files stay as they are.
+ * @throws Error when the storage does not tell; ENOENT when the machine has moved
+ */
+export async function keepBase(directory: string, bases: DiskBases): Promise<void> {
+  const base = await readBase(directory).catch((error: unknown) => {
+    if (errnoOf(error) !== undefined) throw error;
+    return undefined; // Its machine cannot be started, and says so then.
+  });
+  const link = base && linkOf(directory, base);
+  if (base?.copy === undefined || link === undefined || (await exists(link))) return;
+  if (await bases.link(directory, base.copy)) await syncPath(directory);
+  // Without a copy there is nothing to keep.
+  else if (await exists(bases.pathOf(base.copy)))
+    throw new Error(`the storage allows no more links to ${base.copy}`);
+}
 
 /**
  * For a disk that came from another host, whose paths mean nothing here: the same image on this one,
- * if it is the host's default image, else the copy.
+ * if it is the host's default image, else the machine's link to the copy.
  */
 export async function moveBase(directory: string, host: BaseHost): Promise<void> {
   const base = await readBase(directory);
   const { bases, rootDisk } = host;
   if (bases === undefined || base?.copy === undefined)
     throw new Error('its disk names no image that other hosts have');
-  const isOwn = (await bases.share(rootDisk)) === base.copy;
-  const path = isOwn ? rootDisk : bases.pathOf(base.copy);
+  const isOwn = (await bases.nameOf(rootDisk)) === base.copy;
+  if (isOwn) await bases.hold(directory, rootDisk);
+  const path = isOwn ? rootDisk : baseLinkOf(directory, base.copy);
   if (base.path !== path) await recordBase(directory, { ...base, path });
 }
+
+/** The copies as the sandboxes of a host need them. */
+export const sharedBases = (bases: DiskBases): SharedBases => ({
+  keep: (directory) => keepBase(directory, bases),
+  unused: () => bases.unused(),
+  remove: (name) => bases.remove(name),
+});

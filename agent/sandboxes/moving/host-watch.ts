@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import { closeSync } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -14,6 +13,7 @@ import { LIMITS } from '../../../shared/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { native } from '../../native/native.ts';
 import { readOptional } from '../../system/write-once.ts';
+import { newSign, tellsOfLinks } from './alive-sign.ts';
 import type { SharedStorage } from './shared-storage.ts';
 
 export interface HostWatchDeps {
@@ -54,6 +54,7 @@ export class HostWatch {
   #own: FileHandle | undefined;
   #lock: number | undefined;
   #locksCount = false;
+  #hasLinks = false;
 
   private constructor(deps: HostWatchDeps) {
     this.#deps = deps;
@@ -71,11 +72,25 @@ export class HostWatch {
   async beat(): Promise<void> {
     try {
       await this.#takeOwn(0);
-      await this.#own?.write(randomUUID(), 0);
+      await this.#own?.write(newSign(this.#hasLinks), 0);
     } catch (error) {
       await this.#letOwnGo();
       throw error;
     }
+  }
+
+  /** From the next sign on, this host tells that each of its machines has a link to its base. */
+  showLinks(): void {
+    this.#hasLinks = true;
+  }
+
+  /** The hosts that have, or may have, machines here without links: none tells, or an older version. */
+  async withoutLinks(): Promise<string[]> {
+    const without: string[] = [];
+    for (const hostId of await this.#deps.storage.hosts()) {
+      if (!tellsOfLinks(await readOptional(this.#pathOf(hostId)))) without.push(hostId);
+    }
+    return without;
   }
 
   /** The hosts that have machines here and are lost; dispose each before the next call. */

@@ -1,0 +1,105 @@
+import { repeatInBackground } from '../../shared/background.ts';
+import { errnoOf, toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import type { StorageWatch } from '../../shared/storage-watch.ts';
+import type { SharedBases } from './machine-driver.ts';
+import type { HostWatch } from './moving/host-watch.ts';
+import type { Place, SharedStorage } from './moving/shared-storage.ts';
+
+export interface BaseEvictionDeps {
+  readonly bases: SharedBases;
+  readonly shared: SharedStorage;
+  readonly watch: Pick<HostWatch, 'showLinks' | 'withoutLinks'>;
+  readonly storage: Pick<StorageWatch, 'freeBytes' | 'reserveBytes'>;
+  /** How long a copy is kept that no machine needs. */
+  readonly keepMs: number;
+  readonly log: Logger;
+}
+
+/** Copies go while there is still space for other work: that is refused below the reserve itself. */
+const RESERVES_FREE = 2;
+
+/**
+ * Removes copies of images, from storage that hosts share, that no machine's disk stands on: those
+ * that none has needed for long, and while space is short the longest unused one. The count of links
+ * tells which these are (decision 0094), once it is certain that every machine has its link. Those
+ * from before had none: each host gives them to its own when it starts, and shows then that it did;
+ * a host that takes a machine does before, and any host to those that lie with nobody.
+ */
+export class BaseEviction {
+  readonly #deps: BaseEvictionDeps;
+  #hasLinks = false;
+  /** The hosts that it waited for last; each list is logged once. */
+  #waitsFor = '';
+  #stop: () => void = () => undefined;
+  #looking: Promise<void> = Promise.resolve();
+
+  constructor(deps: BaseEvictionDeps) {
+    this.#deps = deps;
+  }
+
+  start(): void {
+    const look = (): Promise<void> => (this.#looking = this.evict());
+    this.#stop = repeatInBackground('base.evict', LIMITS.sandboxBasesLookMs, look);
+  }
+
+  async close(): Promise<void> {
+    this.#stop();
+    await this.#looking.catch(() => undefined);
+  }
+
+  /** Gives each machine of this host its link, and shows it; what fails is logged and repeated later. */
+  async keepOwn(): Promise<void> {
+    if (this.#hasLinks) return;
+    try {
+      await this.#keepAll();
+    } catch (error) {
+      return this.#deps.log.warn({ err: toError(error) }, 'base:keepFailed');
+    }
+    this.#hasLinks = true;
+    this.#deps.watch.showLinks();
+  }
+
+  /** Looks once for copies to remove. @throws Error when the storage does not tell */
+  async evict(): Promise<void> {
+    const { bases, keepMs, log } = this.#deps;
+    await this.keepOwn();
+    // In this order: a host that takes a machine from there from now on gives it its link before.
+    if (await this.#waits()) return;
+    await this.#keepAll('released');
+    const oldest = Date.now() - keepMs;
+    const isTight = this.#isTight;
+    for (const [index, { name, unusedSinceMs }] of (await bases.unused()).entries()) {
+      if (unusedSinceMs >= oldest && !(isTight && index === 0)) break;
+      await bases.remove(name);
+      log.info({ copy: name, isTight }, 'base:evicted');
+    }
+  }
+
+  /** Whether a host may still have machines without links. */
+  async #waits(): Promise<boolean> {
+    const waitsFor = (await this.#deps.watch.withoutLinks()).join(' ');
+    const isNew = waitsFor !== this.#waitsFor;
+    this.#waitsFor = waitsFor;
+    if (waitsFor !== '' && isNew) this.#deps.log.info({ waitsFor }, 'base:evictionWaits');
+    return waitsFor !== '';
+  }
+
+  async #keepAll(place?: Place): Promise<void> {
+    const { bases, shared } = this.#deps;
+    for (const vmId of await shared.list(place)) {
+      try {
+        await bases.keep(shared.directoryOf(vmId, place));
+      } catch (error) {
+        if (errnoOf(error) !== 'ENOENT') throw error;
+      }
+    }
+    await shared.check(); // Where nothing is mounted, nothing is found.
+  }
+
+  get #isTight(): boolean {
+    const { freeBytes, reserveBytes } = this.#deps.storage;
+    return freeBytes < reserveBytes * RESERVES_FREE;
+  }
+}
