@@ -385,6 +385,8 @@ export const LIMITS = {
   sandboxMoveLookMs: 1_000,
   // How often a host looks for copies of images on shared storage that no machine needs.
   sandboxBasesLookMs: 60_000,
+  // How often it looks for what removed hosts have left there.
+  sandboxClearLookMs: 60_000,
   // For how long a sandbox is offered to other hosts, and how long after that again.
   sandboxOfferMs: 10_000,
   sandboxOfferAgainMs: 60_000,

@@ -28,6 +28,7 @@ import { BaseEviction } from './base-eviction.ts';
 import { HostWatch } from './moving/host-watch.ts';
 import { SandboxCarrier } from './moving/sandbox-carrier.ts';
 import { type RecoveryDeps, recoverSandboxes } from './recover-sandboxes.ts';
+import { RemovedHosts } from './removed-hosts.ts';
 import { SandboxAdopter, type SandboxAdopterDeps } from './sandbox-adopter.ts';
 import { SandboxDepartures, type SandboxDeparturesDeps } from './sandbox-departures.ts';
 import { SandboxCreator } from './sandbox-creator.ts';
@@ -165,6 +166,7 @@ interface MovingParts {
   readonly watch: HostWatch;
   /** Undefined where disks stand on no images that hosts share. */
   readonly eviction: BaseEviction | undefined;
+  readonly removedHosts: RemovedHosts;
 }
 
 /**
@@ -183,6 +185,7 @@ async function openMoving(
   const carrier = new SandboxCarrier({ ...common, encryptionKeys, journal: journal.sandboxes });
   return {
     ...{ carrier, watch },
+    removedHosts: new RemovedHosts({ hostId, carrier, watch, directory, log }),
     eviction: bases && new BaseEviction({ bases, shared, watch, storage, keepMs, log }),
   };
 }
@@ -231,14 +234,16 @@ async function recover(
   const departures = moving && offers && new SandboxDepartures({ ...deps, ...moving, offers });
   await recoverSandboxes({ ...deps, ...moving, adopter, departures });
   if (!(moving && adopter && offers && departures)) return undefined;
-  const { eviction } = moving;
+  const { eviction, removedHosts } = moving;
   eviction?.start();
+  removedHosts.start();
   const mover = new SandboxMover({ ...deps, ...moving, adopter, departures, offers });
   return {
     ...{ adopter, mover },
     async close() {
       await mover.close();
       await eviction?.close();
+      await removedHosts.close();
     },
   };
 }

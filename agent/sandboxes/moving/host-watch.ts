@@ -110,6 +110,17 @@ export class HostWatch {
     return lost;
   }
 
+  /**
+   * Holds the lock of a host that this one has seen no sign of for long enough: no agent of it runs, or
+   * starts, until it is disposed of.
+   * @returns undefined while there may be one
+   */
+  async lockSilent(hostId: string): Promise<Disposable | undefined> {
+    if ((await this.#look(hostId)) < LIMITS.hostTtlMs) return undefined;
+    const lock = await this.#tryLock(hostId);
+    return lock === undefined ? undefined : { [Symbol.dispose]: () => closeSync(lock) };
+  }
+
   async close(): Promise<void> {
     await this.#letOwnGo();
   }

@@ -1,5 +1,5 @@
 import { closeSync } from 'node:fs';
-import { mkdir, readdir, rename, stat } from 'node:fs/promises';
+import { mkdir, readdir, rename, rm, rmdir, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { errnoOf } from '../../../shared/errors.ts';
 import { hostIdPattern, sandboxIdPattern } from '../../../shared/ids.ts';
@@ -141,6 +141,40 @@ export class SharedStorage {
     return failpoint('take directory', () => moveLocked(this.directoryOf(vmId, from), to));
   }
 
+  /** Removes a machine that no host goes on with. @returns false when it is in use, or was moved */
+  async discard(vmId: string, at: Place): Promise<boolean> {
+    const directory = this.directoryOf(vmId, at);
+    const lock = await lockMachine(directory);
+    if (lock === undefined) return false;
+    try {
+      const remove = (): Promise<void> => rm(directory, { recursive: true, force: true });
+      await failpoint('discard machine', remove);
+    } finally {
+      closeSync(lock);
+    }
+    return true;
+  }
+
+  /**
+   * Removes what a host has here that will not come back, once it has no machines. Idempotent: its
+   * directory, by which it is found, goes last.
+   * @returns false while there is a machine of it
+   */
+  async forgetHost(hostId: string): Promise<boolean> {
+    const { alive, bases, templates } = this.places;
+    const directory = this.#placeOf({ hostId });
+    if ((await readdir(directory)).length > 0) return false;
+    await failpoint('forget host', async () => {
+      for (const place of [bases, templates]) {
+        for (const name of (await readdir(place)).filter((each) => each.startsWith(`.${hostId}-`)))
+          await rm(join(place, name), { recursive: true, force: true });
+      }
+      await rm(join(alive, hostId), { force: true });
+    });
+    await failpoint('remove host directory', () => rmdir(directory));
+    return true;
+  }
+
   #placeOf(at: Place): string {
     if (at === 'released') return this.places.released;
     if (!isHostId(at.hostId)) throw new RangeError(`not a host: ${at.hostId}`);
@@ -148,16 +182,21 @@ export class SharedStorage {
   }
 }
 
-/** Renames a directory whose lock nobody holds; durable. */
-async function moveLocked(from: string, to: string): Promise<boolean> {
-  let lock: number;
+/** @returns undefined while somebody uses the machine, or when it was moved meanwhile */
+async function lockMachine(directory: string): Promise<number | undefined> {
   try {
-    lock = await native.takeLock(lockOf(from));
+    return await native.takeLock(lockOf(directory));
   } catch (error) {
     // EWOULDBLOCK is EAGAIN; the others: it was moved meanwhile.
-    if (['EAGAIN', 'ENOENT', 'ESTALE'].includes(errnoOf(error) ?? '')) return false;
+    if (['EAGAIN', 'ENOENT', 'ESTALE'].includes(errnoOf(error) ?? '')) return undefined;
     throw error;
   }
+}
+
+/** Renames a directory whose lock nobody holds; durable. */
+async function moveLocked(from: string, to: string): Promise<boolean> {
+  const lock = await lockMachine(from);
+  if (lock === undefined) return false;
   try {
     await rename(from, to);
   } catch (error) {
