@@ -130,9 +130,9 @@ test('a file that is filled while the disk is compared with its bucket is not up
     if (url.includes('large')) asked.push(method);
     return 'pass';
   };
-  const reading = output(api, disk.id, 'wc -c < large');
   const times = 'stat -c %y large'; // A placeholder has the time of its object.
   const before = await output(api, disk.id, times);
+  const reading = output(api, disk.id, 'wc -c < large');
   await waitFor('a part to be written', async () => {
     return (await output(api, disk.id, `${times}; echo 1 >> other`)) !== before;
   });
