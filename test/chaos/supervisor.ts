@@ -5,6 +5,8 @@ import type { Daemon } from '../helpers/daemon.ts';
 import { waitFor } from '../helpers/wait.ts';
 import type { Findings } from './findings.ts';
 
+/** A killed process ends once storage that hangs has answered what it asked (fuse(4)). */
+const ENDS_MS_MAX = 240_000;
 const LOOKS_EVERY_MS = 50;
 const START_AGAIN_MS = 500;
 const READY_MS_MAX = 120_000;
@@ -96,7 +98,7 @@ export class Supervisor {
   }
 
   async #startAfter(ms: number, beforeStart?: () => Promise<void>): Promise<void> {
-    await waitFor(`${this.daemon.name} to end`, async () => !this.daemon.isRunning);
+    await waitFor(`${this.daemon.name} to end`, async () => !this.daemon.isRunning, ENDS_MS_MAX);
     await sleep(ms);
     await beforeStart?.();
     this.#wasReady = false;
