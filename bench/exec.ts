@@ -6,7 +6,7 @@ import { type BareRunc, contentsOf, prepareBareRunc } from './bare-runc.ts';
 import { machineBusyMs, processorMs, residentMiB } from './process-usage.ts';
 import { benchExecFloor } from './exec-floor.ts';
 import { benchExecGrowth } from './exec-growth.ts';
-import { benchExecPhases } from './exec-phases.ts';
+import { benchCallPhases } from './call-phases.ts';
 import { benchRead } from './read.ts';
 import {
   alternate,
@@ -170,7 +170,10 @@ export async function benchExec(args: readonly string[]): Promise<void> {
       only: { type: 'string', default: PARTS.join(',') },
     },
   });
-  if (values.phases) return benchExecPhases();
+  if (values.phases) {
+    const body = { command: 'true' };
+    return benchCallPhases({ name: 'exec of `true`', operation: 'exec', body });
+  }
   const only = new Set(values.only.split(','));
   const unknown = [...only].find((part) => !PARTS.some((known) => known === part));
   if (unknown !== undefined) throw new Error(`there is no part ${unknown}`);

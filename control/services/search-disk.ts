@@ -9,6 +9,7 @@ import {
   type GrepResult,
   type RunGrep,
 } from '../../shared/schemas/grep.ts';
+import { inSpan } from '../../shared/spans.ts';
 import { compile } from '../../shared/validate.ts';
 import type { Deps } from './deps.ts';
 import type { JobReply } from '../dispatch/job-dispatch.ts';
@@ -94,7 +95,9 @@ export async function searchDisk(
   const { maxDurationSeconds = LIMITS.grepSecondsMax } = input;
   const durationMs = Math.min(maxDurationSeconds * 1000, LIMITS.grepDurationMsMax);
   const deadlineAt = Math.floor(Date.now() - (performance.now() - arrivedAt) + durationMs);
-  const disk = await findDisk(deps, request.accountId, request.diskId);
+  const disk = await inSpan({ name: 'directory.read' }, () =>
+    findDisk(deps, request.accountId, request.diskId),
+  );
   const onPart = onMatches && ((part: Buffer) => onMatches(readMatches(part)));
   const job = {
     ...{ kind: 'grep.run' as const, payload, deadlineAt },

@@ -9,16 +9,21 @@ import { median, quantile } from './statistics.ts';
 const CALLS = 100;
 const WARM_UP = 20;
 const PACE_MS = 150;
-const ROUTE = 'POST /api/disks/{id}/exec';
-const SEND = 'send exec.run';
+/** A call that has a container of a host do something with a disk. */
+export interface TracedCall {
+  /** For the title. */
+  readonly name: string;
+  readonly operation: 'exec' | 'grep';
+  readonly body: Readonly<Record<string, unknown>>;
+}
 
-/** A part of an exec's time: from one moment of its trace to another. */
+/** A part of a call's time: from one moment of its trace to another. */
 interface Phase {
   readonly name: string;
   readonly ms: (trace: Trace) => number;
 }
 
-/** The moments of one exec, in milliseconds. */
+/** The moments of one call, in milliseconds. */
 class Trace {
   readonly #spans: ReadonlyMap<string, ReceivedSpan>;
   readonly totalMs: number;
@@ -34,6 +39,11 @@ class Trace {
 
   end(name: string): number {
     return Number(this.#find(name).endTimeUnixNano) / 1e6;
+  }
+
+  /** When the row was durable; 0 when that was not waited for. */
+  get syncedAt(): number {
+    return this.#spans.has(SYNC) ? this.end(SYNC) : 0;
   }
 
   length(name: string): number {
@@ -52,31 +62,39 @@ const whole = (name: string, label: string): Phase => ({
   ms: (trace) => trace.length(name),
 });
 
-/** In the order in which they happen; together they are the whole call. */
-const phases: readonly Phase[] = [
-  { name: 'client, HTTP', ms: (trace) => trace.totalMs - trace.length(ROUTE) },
+/** The row of a search is not synced, so its calls have no such span. */
+const SYNC = 'journal.sync';
+
+const routeOf = ({ operation }: TracedCall): string => `POST /api/disks/{id}/${operation}`;
+const jobOf = ({ operation }: TracedCall): string => `${operation}.run`;
+
+const untilJob = (route: string, send: string, job: string): Phase[] => [
+  { name: 'client, HTTP', ms: (trace) => trace.totalMs - trace.length(route) },
   {
     name: 'control: key (Redis), input',
-    ms: (trace) => trace.begin('directory.read') - trace.begin(ROUTE),
+    ms: (trace) => trace.begin('directory.read') - trace.begin(route),
   },
   whole('directory.read', 'control: disk (Redis)'),
   {
     name: 'control: placement',
-    ms: (trace) => trace.begin(SEND) - trace.end('directory.read'),
+    ms: (trace) => trace.begin(send) - trace.end('directory.read'),
   },
   {
     name: 'queue: until the agent has it',
-    ms: (trace) => trace.begin('exec.run') - trace.begin(SEND),
+    ms: (trace) => trace.begin(job) - trace.begin(send),
   },
+];
+
+const onHost = (job: string): Phase[] => [
   {
     name: 'agent: opening the job',
-    ms: (trace) => trace.begin('journal.begin') - trace.begin('exec.run'),
+    ms: (trace) => trace.begin('journal.begin') - trace.begin(job),
   },
   whole('journal.begin', 'agent: row of the journal'),
   whole('disk.claim', 'agent: claim'),
   whole('container.take', 'agent: container'),
   whole('container.mount', 'container: mount'),
-  whole('command', 'container: bash, reaping'),
+  whole('command', 'container: program, reaping'),
   {
     name: 'container: counters, output',
     ms: (trace) => trace.begin('container.unmount') - trace.end('command'),
@@ -84,29 +102,35 @@ const phases: readonly Phase[] = [
   whole('container.unmount', 'container: unmount'),
   {
     name: 'agent: the row’s sync, if later',
-    ms: (trace) => Math.max(0, trace.end('journal.sync') - trace.end('container.unmount')),
+    ms: (trace) => Math.max(0, trace.syncedAt - trace.end('container.unmount')),
   },
   {
     name: 'agent: answering',
-    ms: (trace) =>
-      trace.end('exec.run') - Math.max(trace.end('journal.sync'), trace.end('container.unmount')),
+    ms: (trace) => trace.end(job) - Math.max(trace.syncedAt, trace.end('container.unmount')),
   },
-  {
-    name: 'link: until control has it',
-    ms: (trace) => trace.end(SEND) - trace.end('exec.run'),
-  },
-  { name: 'control: answer', ms: (trace) => trace.end(ROUTE) - trace.end(SEND) },
 ];
 
-/** Beside those. */
-const sync = whole('journal.sync', '(beside: the row’s sync)');
+const untilAnswer = (route: string, send: string, job: string): Phase[] => [
+  {
+    name: 'link: until control has it',
+    ms: (trace) => trace.end(send) - trace.end(job),
+  },
+  { name: 'control: answer', ms: (trace) => trace.end(route) - trace.end(send) },
+];
+
+/** In the order in which they happen; together they are the whole call. */
+function phasesOf(call: TracedCall): Phase[] {
+  const job = jobOf(call);
+  const parts = [routeOf(call), `send ${job}`, job] as const;
+  return [...untilJob(...parts), ...onHost(job), ...untilAnswer(...parts)];
+}
 
 /** The spans of control and of the agent come in batches of their own. */
-const isWhole = (spans: readonly ReceivedSpan[]): boolean =>
-  [ROUTE, 'exec.run', 'command'].every((name) => spans.some((span) => span.name === name));
+const isWhole = (spans: readonly ReceivedSpan[], call: TracedCall): boolean =>
+  [routeOf(call), jobOf(call), 'command'].every((name) => spans.some((span) => span.name === name));
 
-/** Where the time of a paced exec of `true` goes, from the spans of its trace. */
-export async function benchExecPhases(): Promise<void> {
+/** Where the time of paced calls goes, from the spans of their traces; prints the medians. */
+export async function benchCallPhases(call: TracedCall): Promise<void> {
   const receiver = await TraceReceiver.open();
   const stack = await Stack.start({
     DISK_SIZE_BYTES: String(GiB),
@@ -116,7 +140,8 @@ export async function benchExecPhases(): Promise<void> {
   try {
     const api = await stack.newClient();
     const { id } = await api.data<{ id: string }>('POST', '/api/disks', { name: 'phases' });
-    const url = `${api.baseUrl}/api/disks/${id}/exec`;
+    const url = `${api.baseUrl}/api/disks/${id}/${call.operation}`;
+    const body = JSON.stringify(call.body);
     const calls: { readonly traceId: string; readonly totalMs: number }[] = [];
     for (let i = 0; i < WARM_UP + CALLS; i += 1) {
       const traceId = randomBytes(16).toString('hex');
@@ -126,8 +151,9 @@ export async function benchExecPhases(): Promise<void> {
         traceparent: `00-${traceId}-${randomBytes(8).toString('hex')}-01`,
       };
       const begunAt = performance.now();
-      const response = await fetch(url, { method: 'POST', headers, body: '{"command":"true"}' });
-      await response.json();
+      const response = await fetch(url, { method: 'POST', headers, body });
+      const answer = await response.text();
+      if (!response.ok) throw new Error(answer);
       const totalMs = performance.now() - begunAt;
       if (i >= WARM_UP) calls.push({ traceId, totalMs });
       await sleep(PACE_MS);
@@ -137,21 +163,25 @@ export async function benchExecPhases(): Promise<void> {
         spans: receiver.spansOfTrace(traceId),
         totalMs,
       }));
-      return Promise.resolve(found.every(({ spans }) => isWhole(spans)) && found);
+      return Promise.resolve(found.every(({ spans }) => isWhole(spans, call)) && found);
     });
-    print(traces.map(({ spans, totalMs }) => new Trace(spans, totalMs)));
+    const all = traces.map(({ spans, totalMs }) => new Trace(spans, totalMs));
+    print(call, all);
   } finally {
     await stack.stop();
     await receiver.close();
   }
 }
 
-function print(traces: readonly Trace[]): void {
+function print(call: TracedCall, traces: readonly Trace[]): void {
   const totals = traces.map(({ totalMs }) => totalMs);
   process.stdout.write(
-    `exec of \`true\`, one per ${PACE_MS} ms, traced: p50 ${median(totals).toFixed(1)} ms\n`,
+    `${call.name}, one per ${PACE_MS} ms, traced: p50 ${median(totals).toFixed(1)} ms\n`,
   );
-  for (const { name, ms } of [...phases, sync]) {
+  const beside = traces.every(({ syncedAt }) => syncedAt > 0)
+    ? [whole(SYNC, '(beside: the row’s sync)')]
+    : [];
+  for (const { name, ms } of [...phasesOf(call), ...beside]) {
     const samples = traces.map((trace) => ms(trace));
     const [p50, p90] = [median(samples), quantile(samples, 0.9)];
     process.stdout.write(
