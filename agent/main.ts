@@ -27,6 +27,7 @@ import { NO_SANDBOXES } from '../shared/links/stream-protocol.ts';
 import { type AgentConfig, checkAgentConfig, readAgentConfig } from './config.ts';
 import { ConnectionKeys } from './links/connection-keys.ts';
 import { ControlLinks } from './links/control-link.ts';
+import { DiskTokens } from './objects/auth/disk-tokens.ts';
 import { DataEndpoint } from './objects/data-endpoint.ts';
 import { FilesEndpoint } from './files/files-endpoint.ts';
 import { type ObjectDurations, ObjectGateway } from './objects/object-gateway.ts';
@@ -111,7 +112,8 @@ function openGateway(
 ): ObjectGateway {
   const { encryptionKeys } = config.cluster;
   const authenticator = new Authenticator(directory.apiKeys);
-  const principals = { disks: directory.disks, authenticator, encryptionKeys };
+  const tokens = new DiskTokens(encryptionKeys);
+  const principals = { disks: directory.disks, authenticator, tokens };
   const { disks: diskRegistry, storage } = host;
   const parts = { hostId, directory, principals, diskRegistry, storage };
   const { places, public: outside } = config.http;

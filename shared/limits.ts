@@ -144,6 +144,8 @@ export const LIMITS = {
   // For how long the completion of an upload can be repeated.
   uploadAnswerAgeMsMax: HOUR_MS,
   keysPerDeleteMax: 1000,
+  // Unsealed tokens of disk users that an agent keeps; beyond it all are forgotten.
+  diskTokensRememberedMax: 1000,
   signatureClockSkewMsMax: 15 * MINUTE_MS,
   presignedSecondsMax: 7 * 24 * 3600,
   objectPutBytesMax: 5 * GiB,

@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto';
-import { hmac } from '../../agent/objects/auth/sigv4-key.ts';
+import { createHash, createHmac } from 'node:crypto';
+import { deriveSigningKey } from '../../agent/objects/auth/sigv4-key.ts';
 import { readSignature, verifySignature } from '../../agent/objects/auth/sigv4.ts';
 import type { RequestHead } from '../../agent/objects/auth/canonical-request.ts';
 import { S3Error } from '../../agent/objects/protocol/errors.ts';
@@ -23,7 +23,7 @@ export const authorization = (
 export function verify(head: RequestHead, now = EXAMPLE_TIME, secret = SECRET) {
   const claim = readSignature(head, now);
   if (claim === undefined) throw new Error('the request is not signed');
-  return verifySignature(claim, secret);
+  return verifySignature(claim, deriveSigningKey(secret, claim.scope));
 }
 
 /** `ok`, or the code with which the request is refused. */
@@ -36,6 +36,9 @@ export function outcome(head: RequestHead, now = EXAMPLE_TIME, secret = SECRET):
     throw error;
   }
 }
+
+const hmac = (key: string | Buffer, text: string): Buffer =>
+  createHmac('sha256', key).update(text).digest();
 
 /** Signs a canonical request written out by hand, so that nothing of the verifier is used. */
 export function signCanonical(

@@ -11,9 +11,9 @@ import { isWithin, type KeyScope } from '../../../shared/key-scopes.ts';
 import { diskIdPattern } from '../../../shared/ids.ts';
 import { isAllowed } from '../../../shared/http/ip-allowlist.ts';
 import { LIMITS } from '../../../shared/limits.ts';
-import { type Ring, unseal } from '../../../shared/secrets.ts';
 import { isSignedForm, type PostForm, readFormSignature } from './post-policy.ts';
 import type { RequestHead } from './canonical-request.ts';
+import type { DiskTokens } from './disk-tokens.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { headerValue } from '../protocol/raw-headers.ts';
 import {
@@ -28,8 +28,7 @@ import {
 export interface PrincipalDeps {
   readonly disks: Disks;
   readonly authenticator: Authenticator;
-  /** Opens the sealed disk tokens. */
-  readonly encryptionKeys: Ring<Buffer>;
+  readonly tokens: DiskTokens;
 }
 
 /** The identity behind a request: an account with its API key, or a disk user with its token. */
@@ -111,8 +110,9 @@ async function admitDiskUser(
     );
   }
   // A user with the same identifier on several disks has the same token there.
-  const secret = unseal(deps.encryptionKeys, sealedToken, first.record.id);
-  const signature = verifySignature(claim, secret);
+  const { id } = first.record;
+  const signature = verifySignature(claim, deps.tokens.signingKey(sealedToken, id, claim.scope));
+  const secret = deps.tokens.open(sealedToken, id);
   return { principal: { kind: 'disk_user', identifier, secret, disks }, payload, signature };
 }
 
@@ -218,7 +218,7 @@ export async function authorizeOther(
   const disks = known.filter(({ record }) => {
     const sealed = sealedTokenOf(record, identifier);
     if (sealed === undefined) return false;
-    return secretsMatch(unseal(deps.encryptionKeys, sealed, record.id), secret);
+    return secretsMatch(deps.tokens.open(sealed, record.id), secret);
   });
   return authorize(deps, { ...principal, disks }, bucket, address);
 }

@@ -1,4 +1,4 @@
-import { timingSafeEqual } from 'node:crypto';
+import { type KeyObject, timingSafeEqual } from 'node:crypto';
 import { LIMITS } from '../../../shared/limits.ts';
 import {
   hashCanonicalRequest,
@@ -15,7 +15,7 @@ import {
   type RawHeaders,
 } from '../protocol/raw-headers.ts';
 import { readCredential, readTimestamp, type RequestTime } from './sigv4-fields.ts';
-import { deriveSigningKey, hmac, type Scope } from './sigv4-key.ts';
+import { hmac, type Scope } from './sigv4-key.ts';
 
 /*
  * AWS Signature Version 4 as S3 has it: "Authenticating Requests (AWS Signature Version 4)" in the
@@ -52,7 +52,7 @@ export interface SignatureClaim {
 
 /** A request whose signature was verified, with what is needed to verify its chunks. */
 export interface VerifiedSignature extends SignatureClaim {
-  readonly signingKey: Buffer;
+  readonly signingKey: KeyObject;
 }
 
 interface Fields {
@@ -72,11 +72,17 @@ const malformedQuery = (why: string): S3Error =>
     `The authorization query parameters are malformed: ${why}.`,
   );
 
-function readSignedHeaders(list: string, headers: RawHeaders, malformed: S3Error): string[] {
+function readSignedHeaders(
+  list: string,
+  headers: RawHeaders,
+  malformed: Parts['malformed'],
+): string[] {
   const signed = list.split(';', SIGNED_HEADERS_MAX + 1);
   const isList = signed.every((name) => /^[!#$%&'*+.^_`|~0-9a-z-]+$/.test(name));
   const isUnique = new Set(signed).size === signed.length;
-  if (!isList || !isUnique || signed.length > SIGNED_HEADERS_MAX) throw malformed;
+  if (!isList || !isUnique || signed.length > SIGNED_HEADERS_MAX) {
+    throw malformed('the list of signed headers');
+  }
   if (!signed.includes('host')) throw new S3Error('AccessDenied', 'The host must be signed.');
   const unsigned = headerNames(headers).filter(
     (name) => MUST_BE_SIGNED.test(name) && !signed.includes(name),
@@ -124,11 +130,7 @@ function makeClaim(parts: Parts): SignatureClaim {
     throw malformed('the date of the credential is not that of the request');
   }
   if (!/^[0-9a-f]{64}$/.test(fields.signature)) throw malformed('the signature is not hex');
-  const signedHeaders = readSignedHeaders(
-    fields.signedHeaders,
-    head.rawHeaders,
-    malformed('the list of signed headers'),
-  );
+  const signedHeaders = readSignedHeaders(fields.signedHeaders, head.rawHeaders, malformed);
   const hash = hashCanonicalRequest(head, target, signedHeaders, declaredPayload);
   return {
     accessKeyId,
@@ -252,11 +254,10 @@ export function readSignature(head: RequestHead, now: number): SignatureClaim | 
 
 /**
  * Checks the signature of a claim, in constant time.
- * @param secret of the claim's access key
+ * @param signingKey of the claim's access key and scope
  * @throws S3Error SignatureDoesNotMatch
  */
-export function verifySignature(claim: SignatureClaim, secret: string): VerifiedSignature {
-  const signingKey = deriveSigningKey(secret, claim.scope);
+export function verifySignature(claim: SignatureClaim, signingKey: KeyObject): VerifiedSignature {
   const expected = hmac(signingKey, claim.stringToSign);
   if (!timingSafeEqual(expected, Buffer.from(claim.signature, 'hex'))) {
     throw new S3Error('SignatureDoesNotMatch');

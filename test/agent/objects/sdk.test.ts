@@ -23,6 +23,7 @@ import {
   parseCompleteMultipartUpload,
   parseDelete,
 } from '../../../agent/objects/http/request-documents.ts';
+import { deriveSigningKey } from '../../../agent/objects/auth/sigv4-key.ts';
 import { readSignature, verifySignature, type Payload } from '../../../agent/objects/auth/sigv4.ts';
 import { renderAnswer } from '../../../agent/objects/protocol/xml.ts';
 import { ACCESS_KEY_ID, outcome, SECRET } from '../../helpers/signing.ts';
@@ -45,7 +46,7 @@ async function receive(request: IncomingMessage): Promise<Received> {
   const { method = '', url: target = '', rawHeaders } = request;
   const claim = readSignature({ method, target, rawHeaders }, Date.now());
   if (claim === undefined) throw new Error('not signed');
-  const verified = verifySignature(claim, SECRET);
+  const verified = verifySignature(claim, deriveSigningKey(SECRET, claim.scope));
   const { payload } = claim;
   const checks = BodyChecks.read(rawHeaders, payload);
   if (payload.kind !== 'aws-chunked') {

@@ -8,6 +8,7 @@ import {
   parseCompleteMultipartUpload,
   parseDelete,
 } from '../../../agent/objects/http/request-documents.ts';
+import { deriveSigningKey } from '../../../agent/objects/auth/sigv4-key.ts';
 import { readSignature, verifySignature } from '../../../agent/objects/auth/sigv4.ts';
 import { readTarget } from '../../../agent/objects/http/target.ts';
 import { LIMITS } from '../../../shared/limits.ts';
@@ -62,7 +63,7 @@ const sigv4: Target = {
     unlessRefused(isS3Error, () => {
       const claim = readSignature({ method, target, rawHeaders }, EXAMPLE_TIME);
       if (claim === undefined) return;
-      verifySignature(claim, SECRET);
+      verifySignature(claim, deriveSigningKey(SECRET, claim.scope));
       assert.fail('a signature that nobody made was taken');
     });
   },

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, createSecretKey } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import test from 'ava';
@@ -140,7 +140,7 @@ const seed: VerifiedSignature = {
   scope: { date: '20130524', region: 'r', text: '20130524/r/s3/aws4_request' },
   payload: { kind: 'aws-chunked', signed: true, trailer: true },
   signature: '0'.repeat(64),
-  signingKey: Buffer.from('key'),
+  signingKey: createSecretKey(Buffer.from('key')),
 };
 const TRAILER_NAME = 'x-amz-checksum-crc32';
 const sha256 = (bytes: Buffer | string): string => createHash('sha256').update(bytes).digest('hex');
