@@ -18,6 +18,7 @@
 #include "lock-calls.h"
 #include "mounts.h"
 #include "namespaces.h"
+#include "object.h"
 #include "programs.h"
 #include "ram.h"
 
@@ -32,6 +33,7 @@ NAPI_MODULE_INIT() {
   define_listing_functions(env, exports);
   define_lock_functions(env, exports);
   define_namespace_functions(env, exports);
+  define_object_functions(env, exports);
   define_egress_functions(env, exports);
   define_ram_functions(env, exports);
   define_spawn_functions(env, exports);

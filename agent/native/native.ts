@@ -67,7 +67,7 @@ interface NativeModule {
     flags: number,
     attribute: string,
     contentMax: number,
-  ): Promise<{ fd: number; attribute?: Buffer; content?: Buffer; changedNs?: bigint }>;
+  ): Promise<Buffer>;
   write(fd: number, offset: number, chunks: readonly Buffer[]): Promise<void>;
   writeBack(fd: number, offset: number, length: number): Promise<void>;
   copyRange(
@@ -131,7 +131,7 @@ const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 
 /**
  * System calls and digests that Node lacks; mounts.c, container.c, descriptors.c, digest-calls.c, egress.c, files.c,
- * listing-calls.c, lock-calls.c, namespaces.c, programs.c and ram.c describe them.
+ * listing-calls.c, lock-calls.c, namespaces.c, object.c, programs.c and ram.c describe them.
  */
 export const native = loaded as NativeModule;
 

@@ -106,19 +106,21 @@ export class Exchange {
     try {
       this.#begin(status, headers);
       if (xml !== undefined) response.setHeader('content-type', 'application/xml');
-      const content = object?.file.content;
-      if (object !== undefined && content !== undefined) {
-        this.notes['bytesSent'] = await endWithBody(content, object.parts, response);
+      if (object === undefined) {
+        response.end(xml);
         return;
       }
-      if (object !== undefined) {
-        await sendBody(object.file, object.parts, response, (bytes) => {
-          this.notes['bytesSent'] = Number(this.notes['bytesSent'] ?? 0) + bytes;
-        });
+      const { file, parts } = object;
+      if ('content' in file) {
+        this.notes['bytesSent'] = await endWithBody(file.content, parts, response);
+        return;
       }
-      response.end(xml);
+      await sendBody(file, parts, response, (bytes) => {
+        this.notes['bytesSent'] = Number(this.notes['bytesSent'] ?? 0) + bytes;
+      });
+      response.end();
     } finally {
-      await object?.file.close();
+      if (object !== undefined && 'close' in object.file) await object.file.close();
     }
   }
 

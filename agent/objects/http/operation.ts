@@ -4,7 +4,7 @@ import type { PostForm } from '../auth/post-policy.ts';
 import type { RequestBody } from './request-body.ts';
 import type { ObjectHeaders } from './request-headers.ts';
 import type { ByteRange } from '../protocol/byte-ranges.ts';
-import type { ObjectInfo, OpenObject } from '../store/object-info.ts';
+import type { ObjectInfo, OpenObject, ReadObject } from '../store/object-info.ts';
 import type { ObjectStore } from '../store/object-store.ts';
 import type { ObjectTarget } from './target.ts';
 
@@ -45,8 +45,11 @@ export interface S3Reply {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
   readonly xml?: string;
-  /** Sent and then closed. */
-  readonly object?: { readonly file: OpenObject; readonly parts: readonly BodyPart[] };
+  /** Sent, and then closed if it is open. */
+  readonly object?: {
+    readonly file: ReadObject | OpenObject;
+    readonly parts: readonly BodyPart[];
+  };
 }
 
 export type Operation = (call: ObjectCall) => Promise<S3Reply>;

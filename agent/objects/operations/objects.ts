@@ -10,7 +10,7 @@ import { assertVersion } from '../http/version-id.ts';
 import { checkWritePreconditions } from '../http/write-preconditions.ts';
 import { xmlBody } from '../http/request-body.ts';
 import { type DeletedObject, parseDelete } from '../http/request-documents.ts';
-import type { ObjectInfo, OpenObject, Precondition } from '../store/object-info.ts';
+import type { ObjectInfo, OpenObject, Precondition, ReadObject } from '../store/object-info.ts';
 import type { ObjectPart } from '../store/part-table.ts';
 import { readPart } from './object-parts.ts';
 import { element, renderAnswer } from '../protocol/xml.ts';
@@ -64,10 +64,10 @@ const rangeOf = ({ start, sizeBytes }: ObjectPart): ByteRange => ({
 });
 
 /** The status and headers for a GET or HEAD of an open object. */
-async function respond(call: ObjectCall, info: OpenObject, method: 'GET' | 'HEAD') {
+async function respond(call: ObjectCall, info: ReadObject | OpenObject, method: 'GET' | 'HEAD') {
   const { sizeBytes, etag, modifiedAt, contentType } = info;
   const facts = { sizeBytes, etag: quoted(etag), modifiedAt, contentType };
-  const part = await readPart(call, info);
+  const part = 'fd' in info ? await readPart(call, info) : undefined;
   const options = { rangeOfHead: true, part: part && sizeBytes > 0 ? rangeOf(part) : undefined };
   const { status, headers, body } = respondWithFile(facts, method, call.headers, options);
   if (status === 412) throw new S3Error('PreconditionFailed');
@@ -86,16 +86,19 @@ async function respond(call: ObjectCall, info: OpenObject, method: 'GET' | 'HEAD
 export const getObject: Operation = async (call) => {
   const { key, query } = call.target;
   assertVersion(query.get('versionId'));
-  // Reading a small object with the call that opens it saves another turn on a disk thread.
-  const file = await call.store.open(key, { contentMax: LIMITS.objectReadAtOnceBytesMax });
+  // Reading a small object with the call that opens it saves another turn on a disk thread. Where a
+  // part of it lies is read from the open file.
+  const file = query.has('partNumber')
+    ? await call.store.open(key)
+    : await call.store.readOrOpen(key, LIMITS.objectReadAtOnceBytesMax);
+  let isSent = false;
   try {
     const { status, headers, parts } = await respond(call, file, 'GET');
-    if (!file.isDirectory) return { status, headers, object: { file, parts } };
-    await file.close();
-    return { status, headers };
-  } catch (error) {
-    await file.close();
-    throw error;
+    if (file.isDirectory) return { status, headers };
+    isSent = true;
+    return { status, headers, object: { file, parts } };
+  } finally {
+    if (!isSent && 'close' in file) await file.close();
   }
 };
 

@@ -1,13 +1,8 @@
 import { constants } from 'node:fs';
-import {
-  closeReadFile,
-  getAttribute,
-  openWithAttribute,
-  setAttribute,
-} from '../../disks/disk-calls.ts';
-import { statusOf } from './file-calls.ts';
+import { closeReadFile, getAttribute, setAttribute } from '../../disks/disk-calls.ts';
 import { holdDirectory } from './held-directory.ts';
 import { EMPTY_ETAG } from './object-record.ts';
+import { openWithStatus } from './opened-object.ts';
 import { isAbsent } from './store-errors.ts';
 
 /*
@@ -44,13 +39,10 @@ export async function unmarkAsKey(contents: string, path: string): Promise<void>
 export async function findDirectoryKey(contents: string, key: string) {
   const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
   try {
-    const opened = await openWithAttribute(contents, key.slice(0, -1), flags, ATTRIBUTE, 0);
-    try {
-      if ((opened.attribute ?? '').length === 0) return undefined;
-      return { key, sizeBytes: 0, etag: EMPTY_ETAG, modifiedAt: statusOf(opened.fd).modifiedAt };
-    } finally {
-      await closeReadFile(opened.fd);
-    }
+    const opened = await openWithStatus(contents, key.slice(0, -1), flags, ATTRIBUTE, 0);
+    if ('fd' in opened) await closeReadFile(opened.fd);
+    if ((opened.attribute ?? '').length === 0) return undefined;
+    return { key, sizeBytes: 0, etag: EMPTY_ETAG, modifiedAt: opened.status.modifiedAt };
   } catch (error) {
     if (isAbsent(error)) return undefined;
     throw error;

@@ -16,6 +16,11 @@ export interface FileStatus extends FileIdentity, Attributes {
   readonly modifiedAt: Date;
 }
 
+const NS_PER_MS = 1_000_000n;
+
+/** The moment of a file's time, as Node's own `fs.Stats` has it. */
+export const dateOf = (timeNs: bigint): Date => new Date(Number(timeNs / NS_PER_MS));
+
 /** Synchronous: the inode of an open file is in memory, and asking a thread takes longer. */
 export function statusOf(fd: number): FileStatus {
   const found = fstatSync(fd, { bigint: true });

@@ -1,5 +1,6 @@
+import assert from 'node:assert';
 import { constants } from 'node:fs';
-import { closeReadFile, getAttribute, openWithAttribute } from '../../disks/disk-calls.ts';
+import { closeReadFile, getAttribute } from '../../disks/disk-calls.ts';
 import type { ObjectChecksum } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { type Attributes, type FileStatus, statusOf } from './file-calls.ts';
@@ -13,6 +14,7 @@ import {
   RECORD_ATTRIBUTE,
   UNHASHED,
 } from './object-record.ts';
+import { type OpenedObject, openWithStatus } from './opened-object.ts';
 import { settledStatus } from './settled-file.ts';
 import { isAbsent } from './store-errors.ts';
 
@@ -34,9 +36,12 @@ export interface ObjectInfo extends Attributes {
 export interface OpenObject extends ObjectInfo {
   /** A descriptor to read from; do not read a directory's. */
   readonly fd: number;
-  /** All of it, when it was asked for, is small and has not changed since it was read. */
-  readonly content?: Buffer | undefined;
   readonly close: () => Promise<void>;
+}
+
+/** A small object that was read whole. */
+export interface ReadObject extends ObjectInfo {
+  readonly content: Buffer;
 }
 
 /** The attributes that a caller may give a new object. */
@@ -62,33 +67,50 @@ export function checkAttributes({ contentType = '' }: WriteAttributes): void {
   }
 }
 
+/** @throws S3Error `NoSuchKey` */
+export async function openObject(contents: string, target: ObjectPath): Promise<OpenObject> {
+  const opened = await openTarget(contents, target, 0);
+  assert('fd' in opened); // Nothing was to be read.
+  return describeOpen(opened, target);
+}
+
 /**
- * @param options.contentMax reads the object's content at once when it has no more bytes than this
+ * Reads an object when it is small, and otherwise opens it. An object that was changed just now is
+ * opened too: another change of it might not show in its status.
+ * @param contentMax the most bytes of a small object
  * @throws S3Error `NoSuchKey`
  */
-export async function openObject(
+export async function readOrOpenObject(
   contents: string,
   target: ObjectPath,
-  { contentMax = 0 } = {},
-): Promise<OpenObject> {
-  const flags = constants.O_RDONLY | (target.isDirectory ? constants.O_DIRECTORY : 0);
-  const { fd, attribute, content, changedNs } = await openWithAttribute(
-    contents,
-    target.path,
-    flags,
-    RECORD_ATTRIBUTE,
-    contentMax,
-  ).catch((error: unknown) => {
-    throw isAbsent(error) ? new S3Error('NoSuchKey') : error;
-  });
+  contentMax: number,
+): Promise<ReadObject | OpenObject> {
+  const opened = await openTarget(contents, target, contentMax);
+  if ('fd' in opened) return describeOpen(opened, target);
+  const { status, attribute, content } = opened;
+  return { ...infoOf(status, attribute, target), content };
+}
+
+async function openTarget(
+  contents: string,
+  { path, isDirectory }: ObjectPath,
+  contentMax: number,
+): Promise<OpenedObject> {
+  const flags = constants.O_RDONLY | (isDirectory ? constants.O_DIRECTORY : 0);
   try {
-    const status = await settledStatus(fd, attribute);
-    return {
-      ...infoOf(status, attribute, target),
-      fd,
-      content: status.ctimeNs === changedNs ? content : undefined,
-      close: () => closeReadFile(fd),
-    };
+    return await openWithStatus(contents, path, flags, RECORD_ATTRIBUTE, contentMax);
+  } catch (error) {
+    throw isAbsent(error) ? new S3Error('NoSuchKey') : error;
+  }
+}
+
+async function describeOpen(
+  { fd, status, attribute }: Extract<OpenedObject, { fd: number }>,
+  target: ObjectPath,
+): Promise<OpenObject> {
+  try {
+    const settled = await settledStatus(fd, status, attribute);
+    return { ...infoOf(settled, attribute, target), fd, close: () => closeReadFile(fd) };
   } catch (error) {
     await closeReadFile(fd);
     throw error;
@@ -97,7 +119,7 @@ export async function openObject(
 
 /** @throws S3Error `NoSuchKey` */
 export async function headObject(contents: string, target: ObjectPath): Promise<ObjectInfo> {
-  const { fd: _, content: _content, close, ...info } = await openObject(contents, target);
+  const { fd: _, close, ...info } = await openObject(contents, target);
   await close();
   return info;
 }

@@ -31,6 +31,8 @@ import {
   type ObjectInfo,
   openObject,
   type OpenObject,
+  type ReadObject,
+  readOrOpenObject,
   type Precondition,
   type WriteAttributes,
 } from './object-info.ts';
@@ -77,13 +79,19 @@ export class ObjectStore {
     return asS3(() => headObject(this.#disk.contents, target));
   }
 
+  /** @throws S3Error `NoSuchKey` */
+  async open(key: string): Promise<OpenObject> {
+    const target = readKey(key);
+    return asS3(() => openObject(this.#disk.contents, target));
+  }
+
   /**
-   * @param options as `openObject` takes them
+   * Reads an object when it is small, and otherwise opens it; see readOrOpenObject.
    * @throws S3Error `NoSuchKey`
    */
-  async open(key: string, options?: { readonly contentMax: number }): Promise<OpenObject> {
+  async readOrOpen(key: string, contentMax: number): Promise<ReadObject | OpenObject> {
     const target = readKey(key);
-    return asS3(() => openObject(this.#disk.contents, target, options));
+    return asS3(() => readOrOpenObject(this.#disk.contents, target, contentMax));
   }
 
   /**

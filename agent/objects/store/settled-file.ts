@@ -16,11 +16,14 @@ export function isUnsettled(file: FileIdentity, record: Buffer | undefined): boo
 }
 
 /**
- * The status of an open file, once the next change of it will show in its times. An ETag is made of
+ * The status of a file that was just opened, once the next change of it will show in its times. An ETag is made of
  * them when a command wrote the file, so that it must not be given away before.
  */
-export async function settledStatus(fd: number, record: Buffer | undefined): Promise<FileStatus> {
-  const status = statusOf(fd);
+export async function settledStatus(
+  fd: number,
+  status: FileStatus,
+  record: Buffer | undefined,
+): Promise<FileStatus> {
   if (!isUnsettled(status, record)) return status;
   await sleep(TICK_MS);
   return statusOf(fd);
