@@ -55,7 +55,10 @@ export function endWithBody(
     const onClose = (): void => reject(new Error('the connection ended'));
     if (to.destroyed) return onClose(); // It says so only once.
     to.once('close', onClose);
-    to.end(bytes, () => resolve(bytes.length));
+    to.end(bytes, () => {
+      to.off('close', onClose); // Every answer's connection ends; the error takes long to make.
+      resolve(bytes.length);
+    });
   });
 }
 
