@@ -269,7 +269,8 @@ export class DiskActor {
     try {
       await this.#storage.work(work);
     } finally {
-      await this.#deps.directory.diskLeases.release(lease);
+      // Work that hangs may still write to the image: the lease is left to expire.
+      if (!this.#storage.isSetAside) await this.#deps.directory.diskLeases.release(lease);
     }
   }
 

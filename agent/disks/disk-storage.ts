@@ -62,7 +62,7 @@ export class DiskStorage {
 
   /** After a mount that failed: nothing here uses the image, so another host may have it. */
   get isFree(): boolean {
-    return this.#isFree && !this.isSetAside;
+    return this.#isFree && !this.isSetAside && !this.isHeld;
   }
 
   /** Whether the mount that outlives an agent is there. */

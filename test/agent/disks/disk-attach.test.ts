@@ -1,5 +1,5 @@
 /* A host that cannot go on after it has mounted a disk, and what a failed unmount leaves of it. */
-import { mkdir, open, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, open, readFile, rmdir, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
@@ -51,6 +51,7 @@ async function openScene({ former = true }: { readonly former?: boolean } = {}) 
   const record = newDiskRecord();
   await files.create(record);
   const directory = openDirectory(redis, 'local-test');
+  await directory.disks.create(record);
   const disk = { accountId: record.accountId, diskId: record.id };
   const formerHost = newHostId();
   if (former) await directory.diskLeases.acquire(disk, formerHost, 1);
@@ -67,13 +68,11 @@ async function openScene({ former = true }: { readonly former?: boolean } = {}) 
     await clearUploads(layout);
     await hooks.onMounted();
   };
-  const actor = new DiskActor(
-    {
-      ...{ hostId, dataDir, directory, files, loops, uses, backing, log, onMounted },
-      ...{ calls: new StorageCalls(), fence: new StorageFence(program, log), beat: new Beat() },
-    },
-    disk,
-  );
+  const deps = {
+    ...{ hostId, dataDir, directory, files, loops, uses, backing, log, onMounted },
+    ...{ calls: new StorageCalls(), fence: new StorageFence(program, log), beat: new Beat() },
+  };
+  const actor = new DiskActor(deps, disk);
   undo.defer(async () => {
     await actor.close(new AppError('unavailable', 'the test ends'));
     for (const left of await mountsBelow(path)) await run('umount', [left]);
@@ -86,6 +85,7 @@ async function openScene({ former = true }: { readonly former?: boolean } = {}) 
   const stack = undo.move();
   return {
     ...{ actor, hooks, redis, formerHost, formerMount, isLeased },
+    nextActor: () => new DiskActor(deps, disk),
     image: files.imagePath(record.id),
     firstLoop: loops.firstNumber,
     target: paths.mount(dataDir, record.id),
@@ -132,6 +132,24 @@ test('a disk is not left mounted when Redis is lost while a former host is recor
   await redis.connect();
   await checkWorks(t, scene);
   t.is(await scene.readFenced(), '');
+});
+
+test('a disk that a sandbox holds keeps its lease when the next agent cannot attach it', async (t) => {
+  await using scene = await openScene({ former: false });
+  const { actor, target } = scene;
+  await actor.hold('a sandbox', () => undefined);
+  await actor.close(new AppError('unavailable', 'the agent ends'));
+  await run('umount', [target]); // By the guard.
+  await rmdir(target);
+  await writeFile(target, 'in the way');
+  const next = scene.nextActor();
+  await t.throwsAsync(next.claim('a test', () => undefined));
+  t.true(await scene.isLeased(), 'no other host may have it');
+  await unlink(target);
+  await next.hold('a sandbox', () => undefined);
+  await next.unhold('a sandbox');
+  await next.close(new AppError('unavailable', 'the test ends'));
+  t.deepEqual(await scene.mounts(), []);
 });
 
 test('a disk whose unmount failed is detached and mounted anew, and nobody is fenced', async (t) => {

@@ -62,7 +62,14 @@ test('a release of a disk whose storage hangs is refused soon, and works once it
     storage.thaw();
     await waitFor('the storage', async () => !actor.isSetAside);
     await actor.release();
-    t.false('heldBy' in (await directory.diskLeases.acquire(disk, newHostId(), 1_000)));
+    const lease = await directory.diskLeases.acquire(disk, newHostId(), 1_000);
+    if ('heldBy' in lease) return t.fail('another host cannot have it');
+    await directory.diskLeases.release(lease);
+
+    storage.freeze();
+    await t.throwsAsync(actor.delete(), { code: 'unavailable' });
+    const refused = await directory.diskLeases.acquire(disk, newHostId(), 1_000);
+    t.true('heldBy' in refused, 'what hangs may still write');
   } finally {
     storage.thaw();
     await waitFor('the storage', async () => !actor.isSetAside);
