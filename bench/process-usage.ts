@@ -31,10 +31,12 @@ export async function residentMiB(pid: number): Promise<number> {
   return Number(/^VmRSS:\s+(\d+) kB$/mu.exec(status)?.[1]) / 1024;
 }
 
-/** Memory and connections that Redis reports. */
+/** Figures that Redis reports. */
 export async function redisFigures(redis: Redis): Promise<{
   readonly usedMiB: number;
   readonly commands: number;
+  /** How often it read from a connection: commands that arrive together are read together. */
+  readonly reads: number;
   readonly clients: number;
 }> {
   const text = await redis.info();
@@ -43,6 +45,7 @@ export async function redisFigures(redis: Redis): Promise<{
   return {
     usedMiB: field('used_memory') / MiB,
     commands: field('total_commands_processed'),
+    reads: field('total_reads_processed'),
     clients: field('connected_clients'),
   };
 }

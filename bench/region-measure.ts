@@ -44,6 +44,7 @@ export interface RegionFigures {
   readonly controlShareLoaded: number;
   readonly redisShareLoaded: number;
   readonly redisCommandsPerAgentSecond: number;
+  readonly redisReadsPerAgentSecond: number;
   readonly redisConnectionsPerAgent: number;
 }
 
@@ -69,6 +70,7 @@ interface Processors {
   readonly controlMs: number;
   readonly redisMs: number;
   readonly commands: number;
+  readonly reads: number;
   readonly tookMs: number;
 }
 
@@ -82,7 +84,7 @@ async function whileDoing<T>(
   const look = async () => ({
     controls: await Promise.all(controls.map(({ daemon }) => processorMs(daemon.pid))),
     redis: await processorMs(redisDaemon.pid),
-    commands: (await redisFigures(redis)).commands,
+    ...(await redisFigures(redis)),
   });
   const before = await look();
   const beganAt = performance.now();
@@ -95,6 +97,7 @@ async function whileDoing<T>(
       controlMs: sum(after.controls) - sum(before.controls),
       redisMs: after.redis - before.redis,
       commands: after.commands - before.commands,
+      reads: after.reads - before.reads,
       tookMs,
     },
   };
@@ -132,6 +135,8 @@ export async function measureRegion(
   await calls.makeDisks(disks);
   note(`${agents} agents: restarting control`);
   const restarted = await restartControls(region);
+  // Control has just been started: its first seconds cost more than rest does.
+  await sleep(seconds * 500);
   note(`${agents} agents: nobody calls, then ${actionsPerSecond} actions a second`);
   const idle = (await whileDoing(region, () => sleep(seconds * 1000))).used;
   const atRest = await redisFigures(region.redis);
@@ -158,6 +163,7 @@ export async function measureRegion(
     controlShareLoaded: used.controlMs / used.tookMs,
     redisShareLoaded: used.redisMs / used.tookMs,
     redisCommandsPerAgentSecond: (idle.commands * 1000) / idle.tookMs / agents,
+    redisReadsPerAgentSecond: (idle.reads * 1000) / idle.tookMs / agents,
     redisConnectionsPerAgent: atRest.clients / agents,
   };
 }

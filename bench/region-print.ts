@@ -38,6 +38,7 @@ const rows: readonly (readonly [string, Cell])[] = [
   ['under load: control (both), of a processor', (f) => percent(f.controlShareLoaded)],
   ['under load: Redis, of a processor', (f) => percent(f.redisShareLoaded)],
   ['Redis commands a second and agent', (f) => f.redisCommandsPerAgentSecond.toFixed(1)],
+  ['  round trips a second and agent', (f) => f.redisReadsPerAgentSecond.toFixed(1)],
   ['Redis connections per agent', (f) => f.redisConnectionsPerAgent.toFixed(1)],
   ['calls that failed', (f) => String(sum(Object.values(f.failures)))],
 ];
