@@ -1,5 +1,6 @@
 /* Which copies of images hosts remove from the storage that they share, and when. */
-import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { pino } from 'pino';
@@ -12,6 +13,7 @@ import { openDirectory } from '../../../shared/directory/directory.ts';
 import { newHostId, newSandboxId } from '../../../shared/ids.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
+import { waitFor } from '../../helpers/wait.ts';
 
 const PLENTY = { freeBytes: 10, reserveBytes: 1 };
 const DAY_MS = 86_400_000;
@@ -42,8 +44,17 @@ async function newStorage() {
     };
     return { hostId, shared, watch, eviction, make };
   };
+  /** Waits until whatever changes from now on is later than all changes before. */
+  const later = async (): Promise<void> => {
+    const now = Date.now();
+    const probe = join(path, 'probe');
+    await waitFor('the clock of the storage', async () => {
+      await writeFile(probe, randomBytes(1));
+      return (await stat(probe)).ctimeMs > now + 1;
+    });
+  };
   return {
-    ...{ path, open },
+    ...{ path, open, later },
     copies: () => readdir(join(path, 'bases')),
     [Symbol.asyncDispose]: () => stack.disposeAsync(),
   };
@@ -58,6 +69,7 @@ test('a copy goes when no machine has a link to it, after the time that it is ke
   await rm(host.shared.directoryOf(gone), { recursive: true });
   for (const { eviction } of [host, patient]) await eviction.keepOwn();
   for (const { watch } of [host, patient]) await watch.beat();
+  await storage.later();
   await patient.eviction.evict();
   t.is((await storage.copies()).length, 2);
   await host.eviction.evict();
@@ -71,8 +83,10 @@ test('while space is short the longest unused copy goes, one at a time', async (
   const ids = [newSandboxId(), newSandboxId(), newSandboxId()];
   const copies: string[] = [];
   for (const vmId of ids) copies.push(await host.make(vmId));
-  for (const vmId of ids.slice(1).toReversed())
+  for (const vmId of ids.slice(1).toReversed()) {
     await rm(host.shared.directoryOf(vmId), { recursive: true });
+    await storage.later();
+  }
   await host.eviction.keepOwn();
   await host.watch.beat();
   await host.eviction.evict();
@@ -107,6 +121,7 @@ test('machines from before keep their copies, wherever they lie and whichever ho
   t.deepEqual((await storage.copies()).toSorted(), all, 'each has its link');
   await rm(former.shared.directoryOf(others), { recursive: true });
   await rm(host.shared.directoryOf(released, 'released'), { recursive: true });
+  await storage.later();
   await host.eviction.evict();
   t.deepEqual(await storage.copies(), copies.slice(0, 1));
 });
@@ -131,6 +146,7 @@ test('a host that runs a former version again stops the eviction', async (t) => 
   await other.watch.close();
   await mkdir(join(host.shared.places.hosts, 'no-host'));
   await rm(join(host.shared.places.hosts, other.hostId), { recursive: true });
+  await storage.later();
   await host.eviction.evict();
   t.deepEqual(await storage.copies(), []);
 });
