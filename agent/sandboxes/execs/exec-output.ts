@@ -1,5 +1,6 @@
 import { type FileHandle, mkdir, open, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { AppError, errnoOf } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import type { OnThread } from './shared-threads.ts';
 
@@ -108,10 +109,13 @@ export class ExecOutput {
     return this.#onThread(() => this.#append(stream, offset, bytes));
   }
 
-  /** Makes what was appended durable. */
+  /**
+   * Makes what was appended durable. Of a file that has grown, fdatasync(2) leaves the size with its
+   * host on some network file systems (ceph-fuse): it would be lost with that.
+   */
   async sync(): Promise<void> {
     const file = this.#file;
-    if (file !== undefined) await this.#onThread(() => file.datasync());
+    if (file !== undefined) await this.#onThread(() => file.sync());
   }
 
   async close(): Promise<void> {
@@ -160,7 +164,10 @@ export class ExecOutput {
   }
 }
 
-/** Reads the kept output of a command, whether it still runs or not. */
+/**
+ * Reads the kept output of a command, whether it still runs or not.
+ * @throws AppError `unavailable` when it cannot be read now
+ */
 export const readExecOutput = (
   { directory, onThread }: OutputPlace,
   execId: string,
@@ -170,17 +177,24 @@ async function readOutput(
   directory: string,
   execId: string,
 ): Promise<{ stdout: Buffer; stderr: Buffer }> {
-  const starts = await segmentStarts(directory, execId).catch(() => []);
-  const paths = starts.map((start) => join(directory, segmentName(execId, start)));
+  const starts = await segmentStarts(directory, execId).catch(unlessAbsent);
+  const paths = (starts ?? []).map((start) => join(directory, segmentName(execId, start)));
   // A segment may go while this reads: then a newer one holds what counts.
   const frames: Frame[] = [];
   for (const path of paths) {
-    const segment = await readFile(path).catch(() => undefined);
+    const segment = await readFile(path).catch(unlessAbsent);
     if (segment !== undefined) frames.push(...readFrames(segment).frames);
   }
   const of = (wanted: OutputStream): Buffer =>
     Buffer.concat(frames.filter(({ stream }) => stream === wanted).map(({ bytes }) => bytes));
   return { stdout: of(1), stderr: of(2) };
+}
+
+/** Storage that fails is not a command without output. */
+function unlessAbsent(cause: unknown): undefined {
+  if (errnoOf(cause) === 'ENOENT') return undefined;
+  const message = 'the output of the command cannot be read now; try again';
+  throw new AppError('unavailable', message, { cause });
 }
 
 export const removeExecOutput = (

@@ -1,6 +1,6 @@
 /* Output of commands in sandboxes on the host's disk: the newest is kept, whatever cut a writer off. */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { readdir, stat, truncate } from 'node:fs/promises';
+import { mkdir, readdir, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import * as fc from '../../../helpers/fast-check.ts';
@@ -28,6 +28,15 @@ test('both streams come back in their order, also while the command runs', async
   t.deepEqual([String(stdout), String(stderr)], ['one two', 'problem']);
   t.is(output.end, 14);
   await output.close();
+});
+
+test('output that cannot be read is no empty output', async (t) => {
+  await using directory = await temporaryDirectory();
+  const id = randomUUID();
+  await mkdir(join(directory.path, `${id}.0`)); // Reading it fails, as storage that is lost does.
+  await t.throwsAsync(readExecOutput(placeAt(directory.path), id), { code: 'unavailable' });
+  const absent = await readExecOutput(placeAt(join(directory.path, 'absent')), id);
+  t.is(absent.stdout.length, 0);
 });
 
 test('output that is on the disk already is skipped when it comes again', async (t) => {
