@@ -69,12 +69,13 @@ const runOn = (api: ApiClient, disk: string, command: string): Promise<{ stdout:
 
 /**
  * Errors that programs and the kernel have logged since the host booted. That its storage was silent
- * for some seconds is said of an emulated machine when the one that emulates it is busy.
+ * for some seconds, or the host lost to its control node, is said of an emulated machine when the one
+ * that emulates it is busy.
  */
 const errorsOf = (host: DebianHost): Promise<string> =>
   host.run(`{ journalctl --boot --quiet --no-pager --priority=err
     journalctl --boot --quiet --no-pager --unit='berth-*' | grep -E '"level":"(error|fatal)"'
-    } | grep -v storage:silent || true`);
+    } | grep -vE 'storage:silent|"code":"(no_capacity|outcome_unknown|unavailable)"' || true`);
 
 /** Each unit as systemd sees it, who its processes belong to, and what listens for whom. */
 async function checkUnits(t: ExecutionContext, host: DebianHost): Promise<void> {
