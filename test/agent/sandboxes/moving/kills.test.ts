@@ -143,7 +143,10 @@ async function lose(
   };
   await waitFor('the kill, or the end', isOver);
   const reached = await endOfWatch(taker);
-  if (!taker.isRunning && kill?.fate === 'comes back') await taker.start();
+  if (!taker.isRunning && kill?.fate === 'comes back') {
+    await taker.start();
+    await waitFor('the rest', isOver); // Otherwise the lost one keeps what it finds when it is back.
+  }
   let end = taker;
   if (!taker.isRunning) {
     // Now both are away, and the other one comes back first.
