@@ -112,6 +112,7 @@ export async function unmountImage(
  * Whether nobody has the image attached, as its lock tells; also for other hosts, on storage whose
  * locks hold between hosts. False, too, when the storage does not tell in time: it may wait for another
  * host, such as a metadata server of CephFS for a client that is frozen.
+ * @throws AppError `unavailable` when the storage fails
  */
 export async function isImageFree(image: string): Promise<boolean> {
   try {
@@ -120,7 +121,7 @@ export async function isImageFree(image: string): Promise<boolean> {
   } catch (error) {
     if (error instanceof ProgramTimeoutError) return false;
     if (error instanceof ProgramError && error.exitCode === EXIT.inUse) return false;
-    throw error;
+    throw toAppError(error);
   }
 }
 
@@ -129,6 +130,7 @@ export async function isImageFree(image: string): Promise<boolean> {
  * device does by its number. A second host on this machine may have the same numbers: it has the
  * device mounted at a place of its own.
  * @param places where this host mounts the image
+ * @throws AppError `unavailable` when the storage fails, `not_found` when it has no image
  */
 export async function isAttachedHere(
   image: string,
@@ -140,7 +142,7 @@ export async function isAttachedHere(
     name = (await disk(['find', image, firstLoop], LIMITS.diskProbeMsMax)).trim();
   } catch (error) {
     if (error instanceof ProgramTimeoutError) return false;
-    throw error;
+    throw toAppError(error);
   }
   if (name === '') return false;
   const mounts = await mountsOf(`/dev/${name}`);

@@ -1,6 +1,5 @@
 #include "disk-failure.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,4 @@ _Noreturn void fail(int code, const char *what, int error) {
   exit(code);
 }
 
-_Noreturn void fail_on_storage(const char *what, int error) {
-  fail(error == EIO || error == EROFS ? STORAGE_FAILED : FAILED, what, error);
-}
+_Noreturn void fail_on_storage(const char *what, int error) { fail(STORAGE_FAILED, what, error); }

@@ -15,7 +15,7 @@ enum {
 _Noreturn void fail(int code, const char *what, int error);
 
 /*
- * The same for a call on the storage or on a file system there. The code is STORAGE_FAILED for what
- * the kernel answers when the storage is gone, as for a host that was shut out of it.
+ * The same for a call on the storage, whatever it answers: it has more errors than EIO. A host that
+ * was shut out of CephFS gets ESHUTDOWN, one whose client of FUSE has ended ENOTCONN.
  */
 _Noreturn void fail_on_storage(const char *what, int error);

@@ -31,7 +31,7 @@ void lock_image(int image, const char *path, int wait_ms) {
   const struct timespec pause = {.tv_nsec = POLL_MS * 1000000L};
   long until = now_ms() + wait_ms;
   while (flock(image, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) fail(FAILED, path, errno);
+    if (errno != EWOULDBLOCK && errno != EINTR) fail_on_storage(path, errno);
     if (now_ms() >= until) fail(IN_USE, path, EBUSY);
     nanosleep(&pause, NULL);
   }
@@ -122,7 +122,8 @@ static int find_loop(int image, const char *path, int first, int last, int excep
   struct dirent *entry;
   int number, found = -1;
   DIR *devices = opendir("/sys/block");
-  if (devices == NULL || fstat(image, &status) != 0) fail(FAILED, "/sys/block", errno);
+  if (devices == NULL) fail(FAILED, "/sys/block", errno);
+  if (fstat(image, &status) != 0) fail_on_storage(path, errno);
   while (found < 0 && (entry = readdir(devices)) != NULL) {
     if (sscanf(entry->d_name, "loop%d", &number) != 1 || number == except) continue;
     if (number < first || number > last) continue;

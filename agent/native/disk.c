@@ -54,7 +54,8 @@ static int number(const char *text) {
 
 static int open_image(const char *path, int access) {
   int image = open(path, access | O_CLOEXEC);
-  if (image < 0) fail(errno == ENOENT ? NO_IMAGE : FAILED, path, errno);
+  if (image < 0 && errno == ENOENT) fail(NO_IMAGE, path, errno);
+  if (image < 0) fail_on_storage(path, errno);
   return image;
 }
 
@@ -83,7 +84,8 @@ static _Noreturn void fail_with_log(int context, const char *what) {
   int error = errno;
   for (ssize_t length; (length = read(context, log, sizeof log - 1)) > 0;)
     fprintf(stderr, "%.*s\n", (int)length, log);
-  fail_on_storage(what, error);
+  /* The loop device passes on every error of the storage as EIO. */
+  fail(error == EIO || error == EROFS ? STORAGE_FAILED : FAILED, what, error);
 }
 
 /*
@@ -157,7 +159,7 @@ static int attach_read_only(const char *path, const char *directory, int first_l
 static int wait_until_free(const char *path, int wait_ms) {
   int image = open(path, O_RDWR | O_CLOEXEC);
   if (image < 0 && errno == ENOENT) return ENDED_WELL;
-  if (image < 0) fail(FAILED, path, errno);
+  if (image < 0) fail_on_storage(path, errno);
   lock_image(image, path, wait_ms);
   return ENDED_WELL;
 }

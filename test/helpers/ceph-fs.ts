@@ -38,6 +38,14 @@ export interface CephMount {
   readonly client: Daemon;
 }
 
+/** Has a process end that ends with its input, unless it has ended. */
+async function endOfInput(child: ChildProcess): Promise<void> {
+  const hasEnded = child.exitCode !== null || child.signalCode !== null;
+  const ended = hasEnded ? undefined : once(child, 'exit');
+  child.stdin?.end();
+  await ended;
+}
+
 /** CephFS of one monitor, one manager, one metadata server and two OSDs, with two copies of everything. */
 export class CephFs implements AsyncDisposable {
   readonly ceph: Ceph;
@@ -138,9 +146,7 @@ export class CephFs implements AsyncDisposable {
     const holder = this.#holders.get(file);
     if (holder === undefined) return;
     this.#holders.delete(file);
-    const ended = once(holder, 'exit');
-    holder.stdin?.end();
-    await ended;
+    await endOfInput(holder);
     await unlink(file);
   }
 
@@ -189,9 +195,7 @@ export class CephFs implements AsyncDisposable {
 
   /** Ends every mount: without its process the kernel fails whatever hangs on it. Idempotent. */
   async endMounts(): Promise<void> {
-    const ended = this.#watchdog.exitCode === null ? once(this.#watchdog, 'exit') : undefined;
-    this.#watchdog.stdin?.end();
-    await ended;
+    await endOfInput(this.#watchdog);
     for (const { client } of this.mounts) await client.stop('SIGKILL');
     for (const file of [...this.#holders.keys()]) await this.#release(file);
   }

@@ -44,6 +44,11 @@ export class FrozenStorage implements AsyncDisposable {
     this.#bindfs.kill('SIGCONT');
   }
 
+  /** Ends the file system for good: whatever is asked of it fails with ENOTCONN. */
+  break(): void {
+    this.#bindfs.kill('SIGKILL');
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#watchdog.exitCode !== null) return;
     this.thaw();

@@ -110,8 +110,8 @@ export class ExecOutput {
   }
 
   /**
-   * Makes what was appended durable. Of a file that has grown, fdatasync(2) leaves the size with its
-   * host on some network file systems (ceph-fuse): it would be lost with that.
+   * Makes what was appended durable, by fsync(2): network file systems may leave attributes, and
+   * the file's creation, with the host after fdatasync(2).
    */
   async sync(): Promise<void> {
     const file = this.#file;

@@ -173,7 +173,7 @@ export class KeptExecs {
     const file = await failpoint('append execs', () => open(join(this.#directory, FILE), flags));
     try {
       await file.writeFile(line);
-      await file.sync(); // The size, too: see ExecOutput.sync.
+      await file.sync(); // As ExecOutput.sync.
     } finally {
       await file.close();
     }

@@ -5,6 +5,7 @@ import test from 'ava';
 import { pino } from 'pino';
 import { DiskActor } from '../../../agent/disks/disk-actor.ts';
 import { DiskFiles } from '../../../agent/disks/disk-files.ts';
+import { isAttachedHere, isImageFree, mountImage } from '../../../agent/disks/disk-mount.ts';
 import { DiskUses } from '../../../agent/disks/disk-use.ts';
 import { LoopDevices } from '../../../agent/disks/loop-devices.ts';
 import { StorageCalls } from '../../../agent/disks/storage-calls.ts';
@@ -23,6 +24,8 @@ import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const log = pino({ level: 'silent' });
+/** A number of loop devices that belongs to no host. */
+const FIRST_LOOP = 500_000;
 const backing = {
   check: async () => undefined,
   attach: () => Promise.reject(new Error('the disk has no object storage')),
@@ -77,4 +80,22 @@ test('a release of a disk whose storage hangs is refused soon, and works once it
     await uses.close();
     await loops.close();
   }
+});
+
+test('storage that is lost is told as such, whatever error it answers with', async (t) => {
+  await using temporary = await temporaryDirectory();
+  const place = join(temporary.path, 'storage');
+  await mkdir(place);
+  const image = join(place, 'image.ext4');
+  await writeFile(image, Buffer.alloc(MiB));
+  await using storage = await FrozenStorage.mount(place);
+  storage.break();
+  const target = join(temporary.path, 'mount');
+  const calls = [
+    () => mountImage(image, target, FIRST_LOOP),
+    () => isImageFree(image),
+    () => isAttachedHere(image, FIRST_LOOP, [target]),
+  ];
+  const failed = { code: 'unavailable', message: /the storage of the disk failed/u };
+  for (const call of calls) await t.throwsAsync<AppError>(call(), failed);
 });
