@@ -1,7 +1,8 @@
 /*
  * The search program with a tree of any names, files that have any bytes, and processes that print
  * anything: what it writes are frames, no more matches than wanted, each of a file that it was to
- * search, and one end. Its threads do their work at once.
+ * search, and one end. Its threads take turns: one runs from the post that it waits for to its next
+ * wait.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -9,6 +10,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -17,12 +20,19 @@
 #include <unistd.h>
 
 #include "../../../../agent/native/search-frames.h"
+#include "../../../../agent/native/search-sift.h"
 #include "../../../../agent/native/search-worker.h"
 #include "../fuzz.h"
 #include "../kernel.h"
 #include "../processes.h"
 
-enum { KIND_RG = KIND_OWN, KIND_COMPLAINTS, STAGED_MAX = 400 * 1024, ENTRIES_MAX = 400 };
+enum {
+  KIND_RG = KIND_OWN,
+  KIND_COMPLAINTS,
+  STAGED_MAX = 400 * 1024,
+  ENTRIES_MAX = 400,
+  THREADS_MAX = 8
+};
 
 /* The output of each rg: by the descriptor that it is read from. */
 static struct rg {
@@ -31,6 +41,16 @@ static struct rg {
   char *text;
 } printers[FDS_MAX];
 static int reader_of[FDS_MAX], spawned_output;
+/* By the descriptor that it is read from: a thread has written a byte. */
+static bool has_byte[FDS_MAX];
+
+/* The threads of the sifters, and the one that has its turn. */
+static struct thread {
+  void *(*run)(void *);
+  struct sifter *sifter;
+  jmp_buf end_of_turn;
+} threads[THREADS_MAX], *turn;
+static size_t thread_count;
 
 static uint8_t frame[5 + 8 + 4 + 1 + PATH_BYTES_MAX + TEXT_BYTES_MAX];
 static size_t frame_length, matches, matches_max, entries;
@@ -55,6 +75,11 @@ static void check_frame(uint32_t payload) {
 
 ssize_t written_to_kind(int fd, int kind, const void *bytes, size_t length) {
   uint32_t payload = 0;
+  if (kind == KIND_PIPE) {
+    CHECK(turn != NULL && length == 1);
+    has_byte[reader_of[fd]] = true;
+    return 1;
+  }
   CHECK(fd == STDOUT_FILENO && kind == KIND_PLAIN);
   for (size_t index = 0; index < length; index++) {
     frame[frame_length++] = ((const uint8_t *)bytes)[index];
@@ -122,6 +147,7 @@ static ssize_t read_printer(struct rg *rg, void *into, size_t length) {
 
 ssize_t read_kind(int fd, int kind, void *into, size_t length) {
   CHECK(length > 0);
+  if (has_byte[fd]) return has_byte[fd] = false, memset(into, 0, 1), 1;
   if (kind == KIND_RG) return read_printer(&printers[fd], into, length);
   CHECK(kind == KIND_COMPLAINTS || kind == KIND_PLAIN);
   return (ssize_t)take_into(into, take_u8() % 64);
@@ -166,10 +192,39 @@ int fake_posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_action
 int fake_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
                         void *given) {
   if (call_fails()) return EAGAIN;
-  *thread = 0;
-  return run(given), 0;
+  CHECK(thread_count < THREADS_MAX);
+  *thread = thread_count;
+  threads[thread_count++] = (struct thread){.run = run, .sifter = given};
+  return 0;
 }
-int fake_pthread_join(pthread_t thread, void **returned) { return 0; }
+
+/* A semaphore is its count. */
+int fake_sem_init(sem_t *semaphore, int is_shared, unsigned value) {
+  *(unsigned *)semaphore = value;
+  return 0;
+}
+
+static void give_turn(struct thread *thread) {
+  turn = thread;
+  if (setjmp(thread->end_of_turn) == 0) thread->run(thread->sifter);
+  turn = NULL;
+}
+
+int fake_sem_post(sem_t *semaphore) {
+  ++*(unsigned *)semaphore;
+  for (size_t index = 0; turn == NULL && index < thread_count; index++)
+    if (&threads[index].sifter->begun == semaphore) give_turn(&threads[index]);
+  return 0;
+}
+
+int fake_sem_wait(sem_t *semaphore) {
+  if (*(unsigned *)semaphore == 0) {
+    CHECK(turn != NULL); /* Nobody would wake the program. */
+    longjmp(turn->end_of_turn, 1);
+  }
+  --*(unsigned *)semaphore;
+  return 0;
+}
 
 int fake_poll(struct pollfd *events, nfds_t count, int timeout_ms) {
   bool all = input_is_empty();
@@ -221,10 +276,10 @@ int fake_getrusage(int who, struct rusage *usage) { return memset(usage, 0, size
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
   char name[] = "search", tools[] = "/tools", recursive[] = "1", workers[] = "1", max[8],
-       time[] = "5000", ignore_case[] = "0", trial[] = "0", rg_pattern[] = "p",
+       time[] = "5000", ignore_case[] = "0", trial[] = "0", plain[] = "0", rg_pattern[] = "p",
        grep_pattern[] = "p", text[] = "pq";
-  char *arguments[] = {name,        tools, recursive,  workers,      max,  time,
-                       ignore_case, trial, rg_pattern, grep_pattern, text, NULL};
+  char *arguments[] = {name,  tools, recursive,  workers,      max,  time, ignore_case,
+                       trial, plain, rg_pattern, grep_pattern, text, NULL};
   begin_input(bytes, length);
   begin_kernel(3);
   begin_processes();
@@ -236,10 +291,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
   if (how & 16) rg_pattern[0] = '\0';
   if (further & 1) trial[0] = '1';
   if (further & 2) text[0] = '\0';
+  if ((further & 6) == 4) plain[0] = '1'; /* The text is all of the pattern. */
   sprintf(max, "%zu", matches_max);
-  frame_length = matches = entries = 0;
+  frame_length = matches = entries = thread_count = 0;
+  memset(has_byte, 0, sizeof has_byte);
+  turn = NULL;
   has_ended = false;
-  run_subject(11, arguments);
+  run_subject(12, arguments);
   CHECK(has_ended || (how & 1) != 0);
   CHECK(!has_ended || frame_length == 0);
   end_input();
