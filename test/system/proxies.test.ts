@@ -189,6 +189,7 @@ test('haproxy as documented says what may have become of a call whose node died'
     if (call.url === '/readyz') answer.end();
     else call.socket.destroy();
   });
+  t.teardown(() => dying.close()); // Open, it would keep the process of a test that failed.
   await once(dying.listen(0, '127.0.0.1'), 'listening');
   const environment = { CONTROL_PORT: String((dying.address() as AddressInfo).port) };
   const place = { stack: { directory: stack.directory, environment }, authority };
@@ -199,5 +200,4 @@ test('haproxy as documented says what may have become of a call whose node died'
     success: false,
     error: 'the control node ended before it answered; the call may have been carried out',
   });
-  dying.close();
 });
