@@ -59,3 +59,28 @@ export function repeatInBackground(task: string, everyMs: number, work: () => un
   run();
   return () => clearInterval(timer);
 }
+
+/**
+ * Like {@link repeatInBackground}, for work that must have finished before what it uses is closed.
+ * @returns a function that stops the repetition, and settles when a run under way has finished
+ */
+export function repeatUntilStopped(
+  task: string,
+  everyMs: number,
+  work: () => unknown,
+): () => Promise<void> {
+  let ended: Promise<void> = Promise.resolve();
+  const stop = repeatInBackground(task, everyMs, async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    ended = promise;
+    try {
+      await work();
+    } finally {
+      resolve();
+    }
+  });
+  return () => {
+    stop();
+    return ended;
+  };
+}

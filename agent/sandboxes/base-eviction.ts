@@ -1,4 +1,4 @@
-import { repeatInBackground } from '../../shared/background.ts';
+import { repeatUntilStopped } from '../../shared/background.ts';
 import { errnoOf, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
@@ -32,21 +32,18 @@ export class BaseEviction {
   #hasLinks = false;
   /** The hosts that it waited for last; each list is logged once. */
   #waitsFor = '';
-  #stop: () => void = () => undefined;
-  #looking: Promise<void> = Promise.resolve();
+  #stop: () => Promise<void> = () => Promise.resolve();
 
   constructor(deps: BaseEvictionDeps) {
     this.#deps = deps;
   }
 
   start(): void {
-    const look = (): Promise<void> => (this.#looking = this.evict());
-    this.#stop = repeatInBackground('base.evict', LIMITS.sandboxBasesLookMs, look);
+    this.#stop = repeatUntilStopped('base.evict', LIMITS.sandboxBasesLookMs, () => this.evict());
   }
 
-  async close(): Promise<void> {
-    this.#stop();
-    await this.#looking.catch(() => undefined);
+  close(): Promise<void> {
+    return this.#stop();
   }
 
   /** Gives each machine of this host its link, and shows it; what fails is logged and repeated later. */

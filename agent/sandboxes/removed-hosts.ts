@@ -1,4 +1,4 @@
-import { repeatInBackground } from '../../shared/background.ts';
+import { repeatUntilStopped } from '../../shared/background.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
@@ -27,21 +27,20 @@ const MACHINES_MAX = 32;
  */
 export class RemovedHosts {
   readonly #deps: RemovedHostsDeps;
-  #stop: () => void = () => undefined;
-  #looking: Promise<void> = Promise.resolve();
+  #stop: () => Promise<void> = () => Promise.resolve();
 
   constructor(deps: RemovedHostsDeps) {
     this.#deps = deps;
   }
 
   start(): void {
-    const look = (): Promise<void> => (this.#looking = this.clear());
-    this.#stop = repeatInBackground('host.clearRemoved', LIMITS.sandboxClearLookMs, look);
+    this.#stop = repeatUntilStopped('host.clearRemoved', LIMITS.sandboxClearLookMs, () =>
+      this.clear(),
+    );
   }
 
-  async close(): Promise<void> {
-    this.#stop();
-    await this.#looking.catch(() => undefined);
+  close(): Promise<void> {
+    return this.#stop();
   }
 
   /** Looks once for what can go. @throws Error when the storage or the directory does not tell */

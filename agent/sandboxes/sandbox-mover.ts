@@ -1,4 +1,4 @@
-import { repeatInBackground } from '../../shared/background.ts';
+import { repeatUntilStopped } from '../../shared/background.ts';
 import type { Hosts } from '../../shared/directory/hosts.ts';
 import { isPresent } from '../../shared/directory/hosts.ts';
 import { toError } from '../../shared/errors.ts';
@@ -41,7 +41,7 @@ const TAKEN_AT_ONCE_MAX = 4;
  */
 export class SandboxMover {
   readonly #deps: SandboxMoverDeps;
-  readonly #stops: (() => void)[] = [];
+  readonly #stops: (() => Promise<void>)[] = [];
   #order: HostOrder = 'up';
   /** Whether a drained host has found others that may take its sandboxes. */
   #hasOthers = true;
@@ -51,7 +51,6 @@ export class SandboxMover {
   #silences = 0;
   /** After how many of them the storage has told which sandboxes this host still has. */
   #silencesKnown = 0;
-  #looking: Promise<void> = Promise.resolve();
   #isClosed = false;
   /** Machines that cannot be read, each reported once. */
   readonly #unread = new Set<string>();
@@ -74,15 +73,14 @@ export class SandboxMover {
     if (this.#stops.length > 0) return;
     const everyMs = LIMITS.sandboxMoveLookMs;
     this.#stops.push(
-      repeatInBackground('sandbox.move', everyMs, () => (this.#looking = this.#look())),
-      repeatInBackground('sandbox.leaveTaken', everyMs, () => this.#leavePublished()),
+      repeatUntilStopped('sandbox.move', everyMs, () => this.#look()),
+      repeatUntilStopped('sandbox.leaveTaken', everyMs, () => this.#leavePublished()),
     );
   }
 
   async close(): Promise<void> {
     this.#isClosed = true;
-    for (const stop of this.#stops) stop();
-    await this.#looking.catch(() => undefined);
+    await Promise.all(this.#stops.map((stop) => stop()));
     await this.#deps.watch.close();
   }
 

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import {
   repeatInBackground,
+  repeatUntilStopped,
   reportBackgroundFailures,
   runInBackground,
 } from '../../shared/background.ts';
@@ -30,6 +31,18 @@ test('a task that throws or rejects is reported by name, and a repeated task run
     'thing.repeat: turn 2',
     'thing.throw: thrown',
   ]);
+});
+
+test('a repetition that is stopped ends with the run under way', async (t) => {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  let hasEnded = false;
+  const stop = repeatUntilStopped('thing.repeat', 1, async () => {
+    await promise;
+    hasEnded = true;
+  });
+  const stopped = stop().then(() => hasEnded);
+  resolve();
+  t.true(await stopped);
 });
 
 const PROGRAM = `
