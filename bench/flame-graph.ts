@@ -37,21 +37,15 @@ export interface Frame {
   readonly calls: Map<string, Frame>;
 }
 
-type Kind = keyof typeof colours;
+type Kind = keyof typeof kinds;
 
-const colours = {
-  berth: '#f4a259',
-  packages: '#8cb4d9',
-  node: '#9ccc9c',
-  engine: '#c8c8c8',
+/** Whose code a frame is, as the legend has it. */
+const kinds = {
+  berth: { label: 'Berth', colour: '#f4a259' },
+  packages: { label: 'packages', colour: '#8cb4d9' },
+  node: { label: 'Node', colour: '#9ccc9c' },
+  engine: { label: 'V8, native code', colour: '#c8c8c8' },
 } as const;
-
-const legend: Readonly<Record<Kind, string>> = {
-  berth: 'Berth',
-  packages: 'packages',
-  node: 'Node',
-  engine: 'V8, native code',
-};
 
 /** The function that V8 names while the thread waits. */
 const IDLE = '(idle)';
@@ -148,10 +142,9 @@ export function drawFlameGraph(all: Frame, title: string): string {
 }
 
 function drawLegend(): string[] {
-  return Object.entries(colours).map(([kind, colour], i) => {
+  return Object.values(kinds).map(({ label, colour }, i) => {
     const x = 4 + i * 130;
-    const name = escape(legend[kind as Kind]);
-    return `<rect x="${x}" y="24" width="12" height="12" fill="${colour}"/><text x="${x + 17}" y="34">${name}</text>`;
+    return `<rect x="${x}" y="24" width="12" height="12" fill="${colour}"/><text x="${x + 17}" y="34">${escape(label)}</text>`;
   });
 }
 
@@ -164,7 +157,7 @@ function drawFrame(frame: Frame, allMicros: number, x: number, level: number): s
   const figures = `${(share * 100).toFixed(1)} %, ${(frame.micros / 1000).toFixed(0)} ms`;
   return [
     `<g><title>${escape(frame.name)}: ${figures}</title>`,
-    `<rect x="${x.toFixed(1)}" y="${y}" width="${width.toFixed(1)}" height="${ROW - 1}" fill="${colours[frame.kind]}"/>`,
+    `<rect x="${x.toFixed(1)}" y="${y}" width="${width.toFixed(1)}" height="${ROW - 1}" fill="${kinds[frame.kind].colour}"/>`,
     label === '' ? '' : `<text x="${(x + 2).toFixed(1)}" y="${y + 12}">${escape(label)}</text>`,
     '</g>',
   ].join('');

@@ -13,7 +13,7 @@ export interface SearchPattern {
   readonly ignoresCase: boolean;
   /** A text that every match contains; empty: none is known. */
   readonly required: string;
-  /** That text is all of the pattern. */
+  /** Whether the required text is the whole pattern: a line matches when it contains that text. */
   readonly isText: boolean;
   /** An engine may refuse it. */
   readonly needsTrial: boolean;

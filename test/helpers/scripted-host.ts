@@ -30,7 +30,7 @@ export type Script = (job: JobEnvelope) => Promise<object>;
 
 interface ScriptedHostOptions {
   readonly publicUrl?: string;
-  /** Whose jobs it answers. */
+  /** The queue whose jobs the host answers: that of its sandboxes or that of its disks. */
   readonly queue?: 'sandbox' | 'host';
   readonly load?: Partial<HostLoad>;
 }

@@ -24,7 +24,7 @@ export interface SearchOptions {
   readonly ignoresCase?: boolean;
   /** A text that every match has; none when it is left out. */
   readonly required?: string;
-  /** That text is all of the pattern. */
+  /** Whether the required text is the whole pattern. */
   readonly isText?: boolean;
   readonly needsTrial?: boolean;
   /** The user as whom it runs. */

@@ -16,8 +16,9 @@ export function isUnsettled(file: FileIdentity, record: Buffer | undefined): boo
 }
 
 /**
- * The status of a file that was just opened, once the next change of it will show in its times. An ETag is made of
- * them when a command wrote the file, so that it must not be given away before.
+ * The status of a file that was just opened, once the next change of it will show in its times. An
+ * ETag is made of them when a command wrote the file, so that it must not be given away before.
+ * @param status as it was when the file was opened
  */
 export async function settledStatus(
   fd: number,
