@@ -185,9 +185,12 @@ for (const name of Object.keys(PROXIES) as ProxyName[]) {
 
 test('haproxy as documented says what may have become of a call whose node died', async (t) => {
   const { stack, authority } = t.context;
+  const asked: string[] = [];
   const dying = createServer((call, answer) => {
-    if (call.url === '/readyz') answer.end();
-    else call.socket.destroy();
+    if (call.url === '/readyz') return answer.end();
+    asked.push(call.method ?? '');
+    const isRepeated = asked.filter((method) => method === 'GET').length > 1;
+    return isRepeated ? answer.end('[]') : call.socket.destroy();
   });
   t.teardown(() => dying.close()); // Open, it would keep the process of a test that failed.
   await once(dying.listen(0, '127.0.0.1'), 'listening');
@@ -200,4 +203,7 @@ test('haproxy as documented says what may have become of a call whose node died'
     success: false,
     error: 'the control node ended before it answered; the call may have been carried out',
   });
+  const read = await fetch(`${proxy.url}/api/disks`);
+  t.deepEqual([read.status, await read.text()], [200, '[]'], 'a read is repeated');
+  t.deepEqual(asked, ['POST', 'GET', 'GET']);
 });
