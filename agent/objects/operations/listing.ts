@@ -145,13 +145,12 @@ export const listMultipartUploads: Operation = async (call) => {
   const keyMarker = target.query.get('key-marker') ?? '';
   const uploadIdMarker = target.query.get('upload-id-marker') ?? '';
   const found = await store.uploads.list({ prefix, delimiter, keyMarker, uploadIdMarker, limit });
-  const last = found.uploads.at(-1);
   const xml = renderAnswer('ListMultipartUploadsResult', [
     element('Bucket', target.bucket),
     element('KeyMarker', show(keyMarker)),
     element('UploadIdMarker', uploadIdMarker),
-    element('NextKeyMarker', show(last?.key ?? '')),
-    element('NextUploadIdMarker', last?.uploadId ?? ''),
+    element('NextKeyMarker', show(found.nextKeyMarker)),
+    element('NextUploadIdMarker', found.nextUploadIdMarker),
     element('Prefix', show(prefix)),
     optional('Delimiter', delimiter && show(delimiter)),
     element('MaxUploads', limit),

@@ -25,6 +25,9 @@ export interface UploadPage {
   readonly uploads: readonly ListedUpload[];
   readonly commonPrefixes: readonly string[];
   readonly isTruncated: boolean;
+  /** The markers of the next page: an upload, or a common prefix without an id. Empty: no entries. */
+  readonly nextKeyMarker: string;
+  readonly nextUploadIdMarker: string;
 }
 
 const READS_AT_ONCE = 32;
@@ -36,18 +39,21 @@ export async function listUploads(
 ): Promise<UploadPage> {
   const uploads: ListedUpload[] = [];
   const commonPrefixes: string[] = [];
+  let next = { nextKeyMarker: '', nextUploadIdMarker: '' };
   for (const upload of await readUploads(directory)) {
     if (!upload.key.startsWith(request.prefix)) continue;
     const group = groupOf(upload.key, request);
     if (!isAfterMarkers(upload, group, request)) continue;
     if (group !== undefined && commonPrefixes.at(-1) === group) continue;
     if (uploads.length + commonPrefixes.length === request.limit) {
-      return { uploads, commonPrefixes, isTruncated: request.limit > 0 };
+      return { uploads, commonPrefixes, isTruncated: request.limit > 0, ...next };
     }
     if (group === undefined) uploads.push(upload);
     else commonPrefixes.push(group);
+    const nextUploadIdMarker = group === undefined ? upload.uploadId : '';
+    next = { nextKeyMarker: group ?? upload.key, nextUploadIdMarker };
   }
-  return { uploads, commonPrefixes, isTruncated: false };
+  return { uploads, commonPrefixes, isTruncated: false, ...next };
 }
 
 function groupOf(key: string, { prefix, delimiter }: UploadListRequest): string | undefined {

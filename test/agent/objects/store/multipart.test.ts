@@ -200,6 +200,22 @@ test('uploads are listed by key and age, with prefix, delimiter, and markers', a
   );
 });
 
+test('pages of uploads lead through all of them, whether they end with an upload or a prefix', async (t) => {
+  await using disk = await mountDisk();
+  const { uploads } = disk.store;
+  for (const key of ['a', 'b/1', 'b/2', 'c', 'c', 'd/1', 'e']) await uploads.create(key, {});
+  for (const limit of [1, 2, 3, 4, 100]) {
+    const found: string[] = [];
+    let page;
+    do {
+      const { nextKeyMarker: keyMarker = '', nextUploadIdMarker: uploadIdMarker = '' } = page ?? {};
+      page = await uploads.list({ prefix: '', delimiter: '/', keyMarker, uploadIdMarker, limit });
+      found.push(...[...page.uploads.map(({ key }) => key), ...page.commonPrefixes].toSorted());
+    } while (page.isTruncated && found.length < 20);
+    t.deepEqual(found, ['a', 'b/', 'c', 'c', 'd/', 'e'], `${limit} at a time`);
+  }
+});
+
 test('uploads of the week before and leftovers of puts go when the disk is attached', async (t) => {
   await using disk = await mountDisk();
   const { layout, store } = disk;
