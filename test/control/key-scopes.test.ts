@@ -209,10 +209,22 @@ for (const [what, body] of Object.entries({
   'a scope that there is not': { scopes: ['write'] },
   'the scope of operators': { scopes: ['operator'] },
   'an end that is no time': { expiresAt: 'tomorrow' },
+  'an end in half a zone': { expiresAt: '2030-01-01T00:00:00+12' },
 })) {
   test(`a key is not made with ${what}`, async (t) => {
     const reply = await t.context.api.call('POST', '/api/tokens', { name: 'n', ...body });
     t.is(reply.status, 400);
     t.is(reply.body.code, 'bad_request');
+  });
+}
+
+for (const [given, shown] of [
+  ['2030-12-31T23:59:60Z', '2030-12-31T23:59:59.000Z'],
+  ['2031-01-01t00:59:60.5+01:00', '2030-12-31T23:59:59.500Z'],
+  ['9999-12-31T23:59:59.9999-23:59', '9999-12-31T23:59:59.999Z'],
+] as const) {
+  test(`a key that is to end at ${given} ends at ${shown}`, async (t) => {
+    const { key } = await newKey(t.context.api, { expiresAt: given });
+    t.is(key.expiresAt, shown);
   });
 }
