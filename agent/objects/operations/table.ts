@@ -58,6 +58,8 @@ interface Row extends NamedOperation {
   readonly method: string;
   /** The query parameter that selects the operation; without one any request of the method does. */
   readonly flag?: string;
+  /** The values that the flag may have; absent: any. */
+  readonly flagValues?: readonly string[];
   /** The header that selects the operation. */
   readonly header?: string;
   readonly accepts: AcceptedFields;
@@ -85,7 +87,8 @@ const bucketOperations: readonly Row[] = [
     ...{ name: 'GetBucketVersioning', operation: getBucketVersioning, accepts: {} },
   },
   {
-    ...{ method: 'GET', flag: 'list-type', name: 'ListObjectsV2', operation: listObjectsV2 },
+    ...{ method: 'GET', flag: 'list-type', flagValues: ['2'] },
+    ...{ name: 'ListObjectsV2', operation: listObjectsV2 },
     accepts: {
       query: [...LISTING, 'continuation-token', 'fetch-owner', 'max-keys', 'start-after'],
     },
@@ -141,7 +144,7 @@ const objectOperations: readonly Row[] = [
     accepts: { headers: CHECKED, query: ['partNumber'] },
   },
   {
-    ...{ method: 'PUT', flag: 'append', name: 'AppendObject' },
+    ...{ method: 'PUT', flag: 'append', flagValues: ['true', ''], name: 'AppendObject' },
     ...{ operation: appendObject, changesObjects: true },
     accepts: { headers: [...STORED, ...CHECKED] },
   },
@@ -211,6 +214,10 @@ export function findOperation(
   );
   if (found === undefined) throw new S3Error('NotImplemented');
   assertAccepted(found, headers, target);
+  const { flag = '', flagValues } = found;
+  if (flagValues?.includes(target.query.get(flag) ?? '') === false) {
+    throw new S3Error('InvalidArgument', `${flag} must be ${flagValues[0]}.`);
+  }
   return found;
 }
 

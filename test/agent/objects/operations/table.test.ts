@@ -56,3 +56,12 @@ test('what is said twice is refused, unless it is a list', (t) => {
   t.is(find('PUT', '/b/k?x-amz-acl=private', ['x-amz-acl', 'private']), 'InvalidArgument');
   t.is(find('PUT', '/b/k', ['x-amz-meta-a', '1', 'x-amz-meta-a', '2']), 'PutObject');
 });
+
+test('a flag whose value asks for something else is refused', (t) => {
+  t.is(find('GET', '/b?list-type=2'), 'ListObjectsV2');
+  for (const value of ['=1', '=3', '=', '']) {
+    t.is(find('GET', `/b?list-type${value}`), 'InvalidArgument', value);
+  }
+  for (const value of ['=true', '=', '']) t.is(find('PUT', `/b/k?append${value}`), 'AppendObject');
+  for (const value of ['=false', '=0']) t.is(find('PUT', `/b/k?append${value}`), 'InvalidArgument');
+});
