@@ -3,6 +3,7 @@ import { runInBackground } from '../shared/background.ts';
 import { Authenticator } from '../shared/directory/authenticator.ts';
 import { DATA_PATH } from '../shared/links/data-protocol.ts';
 import { FILES_PATH } from '../shared/links/files-protocol.ts';
+import { LINK_REQUEST_PATH } from '../shared/links/link-request.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { redisNames } from '../shared/directory/redis-names.ts';
 import { openRedis } from '../shared/directory/open-redis.ts';
@@ -26,6 +27,7 @@ import { onShutdown } from '../shared/shutdown.ts';
 import { NO_SANDBOXES } from '../shared/links/stream-protocol.ts';
 import { type AgentConfig, checkAgentConfig, readAgentConfig } from './config.ts';
 import { ConnectionKeys } from './links/connection-keys.ts';
+import { answerLinkRequest } from './links/link-endpoint.ts';
 import { ControlLinks } from './links/control-link.ts';
 import { DiskTokens } from './objects/auth/disk-tokens.ts';
 import { DataEndpoint } from './objects/data-endpoint.ts';
@@ -217,8 +219,17 @@ async function openIngress(
  * Paths that the internal port serves beside the operator's: requests of control and other hosts.
  */
 const internalRoutes =
-  (gate: PartRequestGate, data: DataEndpoint, files: FilesEndpoint, objects: ObjectGateway) =>
+  (
+    gate: PartRequestGate,
+    links: ControlLinks,
+    { data, files, objects }: { data: DataEndpoint; files: FilesEndpoint; objects: ObjectGateway },
+  ) =>
   (path: string): RequestListener | undefined => {
+    if (path === LINK_REQUEST_PATH) {
+      return gate.admitting('link-request', (_request, response, claims) =>
+        runInBackground('link.open', () => answerLinkRequest(links, response, claims)),
+      );
+    }
     if (path === DATA_PATH) return gate.admitting('agent-data', (...all) => data.handle(...all));
     if (path === FILES_PATH) {
       return gate.admitting('sandbox-files', (...all) => files.handle(...all));
@@ -296,7 +307,7 @@ async function start(config: AgentConfig): Promise<void> {
   const ops = await startOpsServer({
     http: { ...http, port: config.adminPort, connections: config.http.internal, tls: clusterTls },
     registry: metrics.registry,
-    find: internalRoutes(gate, data, files, objects),
+    find: internalRoutes(gate, links, { data, files, objects }),
     ready: async () => whatIsMissing(isDraining(), problemOf(host), links.isConnected),
   });
   const stopSweeping = sweepDeletedDisks({ hostId, files: host.files, directory, disks, log });

@@ -36,6 +36,8 @@ export interface ControlConfig extends ServiceSettings {
   readonly consoleDir: string;
   /** How agents reach this node. */
   readonly internalUrl: string;
+  /** How many hosts are to link to it by themselves. */
+  readonly hostsLinkedMax: number;
   /** How long it serves on after it was told to stop. */
   readonly leaveMs: number;
   /** Where Redis keeps its files; set on a node that can see them. */
@@ -75,6 +77,7 @@ export function readControlConfig(texts: SettingTexts): ControlConfig {
       address: `${host}:${internalPort}`,
     }),
     leaveMs: settings.CONTROL_LEAVE_MS,
+    hostsLinkedMax: settings.CONTROL_LINKED_HOSTS,
     consoleDir: settings.CONSOLE_DIR ?? CONSOLE_DIR,
     publicBaseUrl: settings.PUBLIC_BASE_URL,
     ingressZone: settings.INGRESS_ZONE,

@@ -25,7 +25,9 @@ import { openAccounting } from './accounting.ts';
 import { DirectorySpace } from './dispatch/directory-space.ts';
 import { DataProxy } from './dispatch/data-proxy.ts';
 import { FilesProxy } from './dispatch/files-proxy.ts';
+import { HostFinder } from './dispatch/host-finder.ts';
 import { JobDispatch } from './dispatch/job-dispatch.ts';
+import { LinkShare } from './dispatch/link-share.ts';
 import { ObjectProxy } from './dispatch/object-proxy.ts';
 import { createControlMetrics } from './metrics.ts';
 import { startPublicServer } from './http/public-server.ts';
@@ -104,7 +106,10 @@ async function start(config: ControlConfig): Promise<void> {
   });
   hub.serve(internal);
   const accounting = openAccounting(config, directory, log);
-  const work = { directorySpace, hub, jobs, data, files, usage: accounting.usage };
+  const node = { nodeId, linkUrl: `${internalUrl.replace(/^http/u, 'ws')}${LINK_PATH}` };
+  const share = new LinkShare(config.hostsLinkedMax);
+  const hosts = new HostFinder({ hub, hosts: directory.hosts, share, node, auth, log });
+  const work = { directorySpace, hub, hosts, jobs, data, files, usage: accounting.usage };
   const deps = { nodeId, config, directory, connections, ...work };
   const forwarder = new RequestForwarder(auth);
   const proxied = { hub, forwarder, allowedOrigins, proxies, trustedProxies, durations, log };
@@ -115,14 +120,13 @@ async function start(config: ControlConfig): Promise<void> {
   const serveOwn: ServeApi = (first) => startPublicServer(own, app.callback(), objects, first);
   const mcp = openMcp({ redis, target: cluster.redis, region, log, serve: serveOwn });
   const { consoleDir, publicBaseUrl } = config;
-  const parts = { mcp, sessions, consoleDir, confirmation, ...accounting };
+  const parts = { mcp, sessions, consoleDir, share, confirmation, ...accounting };
   const app = createApp({ deps, log, durations, ready, allowedOrigins, ...parts });
   const tls = await openCertificates(config.tls, log);
   const known = { ...publicHttp, name: 'public', port, tls, connections: limits.public } as const;
   const server = await startPublicServer(known, app.callback(), objects, sessions);
 
-  const linkUrl = `${internalUrl.replace(/^http/u, 'ws')}${LINK_PATH}`;
-  const announced = announceNode(directory.controlNodes, { nodeId, linkUrl });
+  const announced = announceNode(directory, node, share);
   log.info({ port, internalPort, publicBaseUrl }, 'control:ready');
 
   onShutdown(log, config.leaveMs + LIMITS.shutdownMs, [
@@ -132,7 +136,7 @@ async function start(config: ControlConfig): Promise<void> {
     () => drain(server),
     () => mcp.close(),
     () => announced.withdraw(),
-    ...[hub, jobs, data, files, forwarder].map((part) => () => part.close()),
+    ...[hub, hosts, jobs, data, files, forwarder].map((part) => () => part.close()),
     () => internal.close(),
     () => accounting.close(),
     () => opened.close(),

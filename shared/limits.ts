@@ -376,6 +376,13 @@ export const LIMITS = {
   traceparentLengthMax: 55,
   linkHeartbeatMs: 1_000,
   linkSilenceMsMax: 5_000,
+  // In a large region a host links to this many control nodes, whatever they want.
+  linksPerHostMin: 2,
+  // How long a request for a link may take, and when a host that was asked in vain is asked again.
+  linkRequestMsMax: 3_000,
+  linkRequestAgainMs: 1_000,
+  // How long a link that was asked for is kept without use.
+  spareLinkMs: 60_000,
   // An agent that no control node reaches for this long releases its disks.
   linkLossMsMax: 8_000,
   controlNodeTtlMs: 10_000,

@@ -15,6 +15,8 @@ import {
   type SandboxRuntime,
 } from '../../shared/links/stream-protocol.ts';
 import { type ClusterTls, partTlsOptions } from '../../shared/tls/part-connections.ts';
+import type { LinkRequest } from '../../shared/links/link-request.ts';
+import { chooseNodes } from './chosen-nodes.ts';
 import type { ConnectionKeys } from './connection-keys.ts';
 import type { Ring } from '../../shared/secrets.ts';
 
@@ -44,6 +46,10 @@ export interface ControlLinkOptions {
 interface Link {
   readonly socket: WebSocket;
   registered: boolean;
+  /** Settles once the node has registered the host, or the link has failed. */
+  readonly registration: PromiseWithResolvers<void>;
+  /** Whether the host has the link only because the node has asked for it. */
+  isSpare: boolean;
   /** Whether the node knows by the answers to its pings that the host is there. */
   onlyChangedLoads: boolean;
   /** The heartbeat with the load that the node was told last. */
@@ -55,9 +61,13 @@ interface Link {
 /** The close code of a link that one side does not want (RFC 6455, section 7.4.1). */
 const POLICY_VIOLATION = 1008;
 
-const heartbeatOf = (load: HostLoad): Buffer => encodeFrame({ type: 'heartbeat', load });
+const heartbeatOf = (load: HostLoad, { isSpare }: Pick<Link, 'isSpare'>): Buffer =>
+  encodeFrame({ type: 'heartbeat', load, ...(isSpare ? { isSpare } : {}) });
 
-/** The agent's WebSockets to every live control node of its region. */
+/**
+ * The agent's WebSockets to the control nodes of its region: those that it has chosen, in a small region
+ * all, and those that have asked for one (decision 0102).
+ */
 export class ControlLinks {
   readonly #options: ControlLinkOptions;
   readonly #links = new Map<string, Link>();
@@ -83,15 +93,30 @@ export class ControlLinks {
     this.#timer = setInterval(() => this.#beat(), LIMITS.linkHeartbeatMs);
   }
 
-  /** Links to those of the nodes that are new: the directory has just listed them as live. */
+  /** Links to the nodes that the host chooses of these: the directory has just listed them as live. */
   linkTo(nodes: readonly ControlNode[]): void {
     const wasReachable = this.#isDirectoryReachable;
     this.#directoryReadAt = performance.now();
     if (!wasReachable) this.sendLoad();
     if (this.#isClosed) return;
+    const chosen = chooseNodes(this.#options.hostId, nodes);
     for (const node of nodes) {
-      if (!this.#links.has(node.nodeId)) this.#connect(node);
+      const link = this.#links.get(node.nodeId);
+      const isChosen = chosen.has(node.nodeId);
+      if (link !== undefined) link.isSpare = !isChosen;
+      else if (isChosen) this.#connect(node, { isSpare: false });
     }
+  }
+
+  /**
+   * Links to a node that asks for it.
+   * @returns once the node has registered this host
+   * @throws Error when it does not
+   */
+  async open(node: LinkRequest): Promise<void> {
+    if (this.#isClosed) throw new Error('the host is shutting down');
+    const link = this.#links.get(node.nodeId) ?? this.#connect(node, { isSpare: true });
+    await link.registration.promise;
   }
 
   /**
@@ -99,9 +124,10 @@ export class ControlLinks {
    * those take a host without heartbeats for a silent one.
    */
   sendLoad(): void {
-    const heartbeat = heartbeatOf(this.#load);
+    const load = this.#load;
     for (const link of this.#links.values()) {
       if (!link.registered) continue;
+      const heartbeat = heartbeatOf(load, link);
       if (link.onlyChangedLoads && link.told?.equals(heartbeat) === true) continue;
       link.socket.send(heartbeat);
       link.told = heartbeat;
@@ -161,7 +187,7 @@ export class ControlLinks {
     this.sendLoad();
   }
 
-  #connect(node: ControlNode): void {
+  #connect(node: LinkRequest, { isSpare }: Pick<Link, 'isSpare'>): Link {
     const { hostId, clusterId, clusterSecrets, clusterTls, connectionKeys, log } = this.#options;
     const claims = { hostId, clusterId, nodeId: node.nodeId };
     const token = signOnce(clusterSecrets, 'agent-link', claims);
@@ -175,9 +201,11 @@ export class ControlLinks {
       maxPayload: LIMITS.linkFrameBytesMax,
     });
     const link: Link = {
-      ...{ socket, registered: false, onlyChangedLoads: false, told: undefined },
+      ...{ socket, registered: false, onlyChangedLoads: false, told: undefined, isSpare },
+      registration: Promise.withResolvers(),
       heardAt: performance.now(),
     };
+    link.registration.promise.catch(() => undefined); // Most links are waited for by nobody.
     this.#links.set(node.nodeId, link);
     const heard = (): void => {
       link.heardAt = performance.now();
@@ -193,6 +221,7 @@ export class ControlLinks {
     });
     socket.on('close', (code, reason) => {
       if (this.#links.get(node.nodeId) === link) this.#links.delete(node.nodeId);
+      link.registration.reject(new Error(`the link to ${node.nodeId} has failed`));
       if (link.registered) {
         connectionKeys.release(node.nodeId);
         log.info({ nodeId: node.nodeId, code, reason: reason.toString() }, 'link:closed');
@@ -200,6 +229,7 @@ export class ControlLinks {
         log.warn({ nodeId: node.nodeId, reason: reason.toString() }, 'link:refused');
       }
     });
+    return link;
   }
 
   #register(link: Link): void {
@@ -211,9 +241,10 @@ export class ControlLinks {
       ...(sandboxRuntime === undefined ? {} : { sandboxRuntime }),
     };
     const load = this.#load;
-    const own = { load, protocol: OWN_VERSIONS };
+    const spare = link.isSpare ? { isSpare: true } : {};
+    const own = { load, ...spare, protocol: OWN_VERSIONS };
     link.socket.send(encodeFrame({ type: 'register', hostId, clusterId, region, ...said, ...own }));
-    link.told = heartbeatOf(load);
+    link.told = heartbeatOf(load, link);
   }
 
   #holdKeys(nodeId: string, signed: string): void {
@@ -222,7 +253,7 @@ export class ControlLinks {
     connectionKeys.hold(nodeId, keys);
   }
 
-  #receive(node: ControlNode, link: Link, data: Buffer): void {
+  #receive(node: LinkRequest, link: Link, data: Buffer): void {
     const { log, onCancel } = this.#options;
     try {
       const frame = decodeControlFrame(data);
@@ -231,6 +262,7 @@ export class ControlLinks {
           assertCompatible(frame.protocol);
           this.#holdKeys(node.nodeId, frame.connectionKeys);
           link.registered = true;
+          link.registration.resolve();
           link.onlyChangedLoads = frame.onlyChangedLoads === true;
           log.info({ nodeId: node.nodeId }, 'link:registered');
           break;

@@ -4,12 +4,14 @@ import type { RequestState } from '../http/middleware/request-state.ts';
 import type { Deps } from '../services/deps.ts';
 import type { ConsoleSessions } from './console-sessions.ts';
 import { serveConsole } from './serve-console.ts';
+import type { LinkShare } from '../dispatch/link-share.ts';
 import { SESSION_PATH, sessionCalls } from './session-calls.ts';
 
 export interface ConsoleOptions {
   readonly sessions: ConsoleSessions;
   /** Where the console's built files are. */
   readonly consoleDir: string;
+  readonly share: LinkShare;
 }
 
 /** Adds the console's page, its assets, and the calls that begin and end its sessions. */
@@ -17,7 +19,7 @@ export function mountConsole(
   router: Router<RequestState>,
   authenticator: Authenticator,
   { config, hub }: Deps,
-  { sessions, consoleDir }: ConsoleOptions,
+  { sessions, consoleDir, share }: ConsoleOptions,
 ): void {
   const calls = sessionCalls(sessions, authenticator, config.cluster.region);
   router.get(SESSION_PATH, calls.get);
@@ -25,6 +27,6 @@ export function mountConsole(
   router.delete(SESSION_PATH, calls.delete);
   router.get(
     '/console{/*page}',
-    serveConsole(consoleDir, () => hub.publicUrls),
+    serveConsole(consoleDir, () => ({ urls: hub.publicUrls, areAll: !share.isPartial })),
   );
 }

@@ -13,6 +13,13 @@ const IMMUTABLE = 'public, max-age=31536000, immutable';
 
 type Files = ReadonlyMap<string, SiteFile>;
 
+/** The public URLs of hosts. */
+export interface PublicUrls {
+  readonly urls: readonly string[];
+  /** Whether there are no others. */
+  readonly areAll: boolean;
+}
+
 /** Reads what set-up has built: the page, and assets whose names carry the hash of their content. */
 async function readFiles(directory: string): Promise<Files> {
   const read = async (path: string, name: string): Promise<[string, SiteFile]> => {
@@ -24,7 +31,16 @@ async function readFiles(directory: string): Promise<Files> {
   return new Map(await Promise.all([read(CONSOLE, 'index.html'), ...assets]));
 }
 
-/** @param sockets origins of the WebSockets that the page opens, which lead straight to hosts */
+/** The most origins in the page's policy: proxies accept headers of some kilobytes. */
+const ORIGINS_MAX = 50;
+
+/** The WebSockets that the page may open, which lead straight to hosts: some origins, or schemes. */
+function socketSources({ urls, areAll }: PublicUrls): string[] {
+  const origins = [...new Set(urls.map(socketOrigin))];
+  if (areAll && origins.length <= ORIGINS_MAX) return origins;
+  return [...new Set(origins.map((origin) => new URL(origin).protocol))];
+}
+
 const policy = (sockets: readonly string[]): string =>
   [
     "default-src 'none'",
@@ -44,12 +60,9 @@ const socketOrigin = (url: string): string => new URL(url).origin.replace(/^http
 /**
  * Serves the console below `/console`: one page, which shows whatever its path names, and its assets.
  * @param directory what `clients/console/scripts/build.ts` has built
- * @param hosts the public URLs of the hosts that are there now
+ * @param hosts those that are there now
  */
-export function serveConsole(
-  directory: string,
-  hosts: () => readonly string[],
-): Middleware<RequestState> {
+export function serveConsole(directory: string, hosts: () => PublicUrls): Middleware<RequestState> {
   let files: Promise<Files> | undefined;
   return async (ctx) => {
     ctx.state.routePath = CONSOLE;
@@ -64,7 +77,7 @@ export function serveConsole(
     if (file === undefined) throw new AppError('not_found', `there is no file ${ctx.path}`);
     const coding = CODINGS.find((known) => ctx.acceptsEncodings(known) === known);
     ctx.set({
-      'content-security-policy': policy(hosts().map(socketOrigin)),
+      'content-security-policy': policy(socketSources(hosts())),
       'x-content-type-options': 'nosniff',
       'referrer-policy': 'no-referrer',
       'cross-origin-opener-policy': 'same-origin',

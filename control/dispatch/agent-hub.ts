@@ -44,6 +44,10 @@ interface AgentLink {
   load: HostLoad;
   /** When it last sent something, the answer to a ping included; by `performance.now()`. */
   heardAt: number;
+  /** Whether the host is linked only because this node has asked it. */
+  isSpare: boolean;
+  /** When it was last looked up, by `performance.now()`. */
+  usedAt: number;
 }
 
 export interface AgentHubOptions {
@@ -131,12 +135,20 @@ export class AgentHub implements KnownHosts {
 
   find(hostId: string): Host | undefined {
     const link = this.#links.get(hostId);
-    return link && this.#hostOf(hostId, link);
+    if (link === undefined) return undefined;
+    link.usedAt = performance.now();
+    return this.#hostOf(hostId, link);
   }
 
-  /** The linked hosts, each once; take what is needed at once. See {@link KnownHosts}. */
+  /**
+   * The linked hosts, each once; take what is needed at once. See {@link KnownHosts}. Those that this
+   * node has asked for a link are left out: the link may end soon.
+   */
   inRandomOrder(): IteratorObject<Host, undefined> {
-    return this.#links.drawn().map(([hostId, link]) => this.#hostOf(hostId, link));
+    return this.#links
+      .drawn()
+      .filter(([, { isSpare }]) => !isSpare)
+      .map(([hostId, link]) => this.#hostOf(hostId, link));
   }
 
   /** Tells the host that nobody waits for the job any more. */
@@ -222,6 +234,8 @@ export class AgentHub implements KnownHosts {
       image: frame.image,
       load: frame.load,
       heardAt: performance.now(),
+      isSpare: frame.isSpare === true,
+      usedAt: performance.now(),
     };
     this.#links.set(hostId, link);
     this.#images = undefined;
@@ -236,8 +250,7 @@ export class AgentHub implements KnownHosts {
     socket.on('close', () => {
       if (this.#links.get(hostId) !== link) return;
       log.warn({ hostId }, 'link:closed');
-      this.#links.delete(hostId);
-      this.#images = undefined;
+      this.#forget(hostId);
       this.waiters.lose(hostId);
     });
     const keyLink = { nodeId, hostId, region };
@@ -261,6 +274,7 @@ export class AgentHub implements KnownHosts {
     const { frame, body } = decodeAgentFrame(message);
     if (frame.type === 'heartbeat') {
       link.load = frame.load;
+      link.isSpare = frame.isSpare === true;
       return;
     }
     if (frame.type === 'register') throw new Error('registered twice');
@@ -268,14 +282,28 @@ export class AgentHub implements KnownHosts {
   }
 
   #beat(): void {
-    for (const [hostId, { socket, heardAt }] of this.#links.entries()) {
-      if (performance.now() - heardAt > LIMITS.linkSilenceMsMax) {
+    for (const [hostId, link] of this.#links.entries()) {
+      if (performance.now() - link.heardAt > LIMITS.linkSilenceMsMax) {
         this.#options.log.warn({ hostId }, 'link:silent');
-        socket.terminate();
+        link.socket.terminate();
+      } else if (this.#isUnused(hostId, link)) {
+        this.#forget(hostId); // At once, so that nobody is given a link that ends.
+        link.socket.close(1000, 'not used');
       } else {
-        socket.ping();
+        link.socket.ping();
       }
     }
+  }
+
+  #forget(hostId: string): void {
+    this.#links.delete(hostId);
+    this.#images = undefined;
+  }
+
+  /** Only this node can tell that it waits for nothing on a link, so it closes it. */
+  #isUnused(hostId: string, { isSpare, usedAt }: AgentLink): boolean {
+    const isLong = performance.now() - usedAt > LIMITS.spareLinkMs;
+    return isSpare && isLong && this.waiters.pendingOf(hostId) === 0;
   }
 
   #hostOf(hostId: string, { publicUrl, internalUrl, image, load }: AgentLink): Host {

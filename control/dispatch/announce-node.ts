@@ -1,11 +1,17 @@
 import { repeatInBackground } from '../../shared/background.ts';
 import type { ControlNode, ControlNodes } from '../../shared/directory/control-nodes.ts';
+import type { Hosts } from '../../shared/directory/hosts.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import type { LinkShare } from './link-share.ts';
 
-/** Keeps a node's entry in the directory fresh until it is withdrawn. */
+/**
+ * Keeps a node's entry in the directory fresh until it is withdrawn, and the share of the hosts that
+ * are to link to it.
+ */
 export function announceNode(
-  nodes: ControlNodes,
-  node: ControlNode,
+  { controlNodes, hosts }: { controlNodes: ControlNodes; hosts: Pick<Hosts, 'count'> },
+  node: Omit<ControlNode, 'linkShare'>,
+  share: LinkShare,
 ): {
   /** Keeps new agent links away while the node answers the requests it still holds. */
   leave(): Promise<void>;
@@ -13,7 +19,10 @@ export function announceNode(
   withdraw(): Promise<void>;
 } {
   let isLeaving = false;
-  const announce = (): Promise<void> => nodes.announce(node, isLeaving);
+  const announce = async (): Promise<void> => {
+    share.follow(await hosts.count());
+    await controlNodes.announce({ ...node, linkShare: share.value }, isLeaving);
+  };
   const stop = repeatInBackground('node.announce', LIMITS.controlNodeTtlMs / 4, announce);
   return {
     async leave() {
@@ -22,7 +31,7 @@ export function announceNode(
     },
     async withdraw() {
       stop();
-      await nodes.withdraw(node.nodeId);
+      await controlNodes.withdraw(node.nodeId);
     },
   };
 }

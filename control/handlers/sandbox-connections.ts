@@ -35,7 +35,11 @@ const connectSandboxRoute = route({
     note({ sandboxId: params.sid });
     return {
       status: 200,
-      data: connectSandbox(deps, caller, await findSandbox(deps, caller.accountId, params.sid)),
+      data: await connectSandbox(
+        deps,
+        caller,
+        await findSandbox(deps, caller.accountId, params.sid),
+      ),
     };
   },
 });
@@ -57,7 +61,7 @@ const connectByNameRoute = route({
   async handle({ deps, caller, body, note }) {
     const record = await findSandboxByName(deps, caller.accountId, body.name);
     note({ sandboxId: record.id });
-    const connection = connectSandbox(deps, caller, record);
+    const connection = await connectSandbox(deps, caller, record);
     const sandbox = presentSandbox(record, await endpointsOf(deps, record));
     return { status: 200, data: { ...connection, sandbox } };
   },

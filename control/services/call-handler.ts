@@ -55,6 +55,7 @@ export async function withHandler<T>(
 ): Promise<T> {
   let present = disks;
   for (let moves = 0; ; moves += 1) {
+    await bringHandlers(deps, present);
     refuseHeldByAbsent(deps, present);
     const ranked = rankHosts(
       deps.hub,
@@ -105,8 +106,13 @@ async function gather(
   throw inUse ?? new Error('no host was ranked');
 }
 
+/** Has the hosts of these disks link to this node, where they are not and can be reached. */
+export const bringHandlers = ({ hosts }: Deps, disks: readonly DiskEntry[]): Promise<void> =>
+  hosts.bring(disks.flatMap(({ handler }) => handler ?? []));
+
 /**
- * Refuses disks that sandboxes mount on a host which is away: only that host may use them.
+ * Refuses disks that sandboxes mount on a host which is away: only that host may use them. To be called
+ * after {@link bringHandlers}.
  * @throws AppError `disk_in_use`
  */
 export function refuseHeldByAbsent({ hub }: Deps, disks: readonly DiskEntry[]): void {

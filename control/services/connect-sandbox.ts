@@ -24,11 +24,11 @@ export function connectionUrl(publicUrl: string, sandboxId: string, token: strin
  * @param record as its host last published it
  * @throws AppError `sandbox_not_running`; `unavailable` while the host cannot be reached
  */
-export function connectSandbox(
+export async function connectSandbox(
   deps: Deps,
   caller: Caller,
   record: SandboxRecord,
-): SandboxConnection {
+): Promise<SandboxConnection> {
   const { accountId, endsAt } = caller;
   const sandboxId = record.id;
   const verdict = verdictOn(record.state, 'connect');
@@ -36,7 +36,7 @@ export function connectSandbox(
     const status = statusOfState(record.state);
     throw new AppError(verdict.code, `the sandbox is ${status}: connect is not possible now`);
   }
-  const { hostId, publicUrl } = findOwner(deps, record);
+  const { hostId, publicUrl } = await findOwner(deps, record);
   const now = Date.now();
   const expiresAt = endWithKey(caller, now + LIMITS.connectionTokenTtlMs) ?? now;
   const sessionEnd = endsAt === undefined ? {} : { sessionEndsAt: endsAt };

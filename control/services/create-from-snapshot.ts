@@ -78,7 +78,7 @@ export async function createFromSnapshot(
     throw new AppError('snapshot_not_ready', `snapshot ${snapshot.name} is not ready: ${why}`);
   }
   const { hostId, id: snapshotId } = snapshot;
-  findHost(deps, hostId, `snapshot ${snapshotId}`);
+  await findHost(deps, hostId, `snapshot ${snapshotId}`);
   await bringDisks(deps, { accountId, hostId }, snapshot.config.mounts ?? [], { requestId });
   const sandbox = { accountId, sandboxId: newSandboxId() };
   const { vcpuCount: vcpus, memSizeMib: memoryMib } = snapshot.config;

@@ -15,7 +15,7 @@ import { noSandboxCapacity, rankSandboxHosts } from '../dispatch/placement.ts';
 import { LostHost } from './begin-on-host.ts';
 import { beginSandbox } from './begin-sandbox.ts';
 import { chooseImage } from './sandbox-image.ts';
-import type { RequestContext } from './call-handler.ts';
+import { bringHandlers, type RequestContext } from './call-handler.ts';
 import { withClaimedName } from './claim-sandbox-name.ts';
 import { createFromSnapshot } from './create-from-snapshot.ts';
 import { waitMsOf } from './sandbox-actions.ts';
@@ -101,6 +101,7 @@ export async function createSandbox(
   const disks = await findMountedDisks(deps, accountId, draft.mounts ?? []);
   const need = needOf(draft);
   const wishes = wishesOf(deps.hub.placements, draft, { need, disks, canBeOn });
+  await bringHandlers(deps, disks);
   const fitting = rankSandboxHosts(deps.hub, wishes);
   refuseOfAbsent(deps, disks);
   const ranked = fitting.map((host) => ({ hostId: host.hostId, baseImage: baseImageOn(host) }));

@@ -2,7 +2,7 @@ import type { DiskEntry } from '../../shared/directory/disk-record.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { rankHosts } from '../dispatch/placement.ts';
 import type { Deps } from './deps.ts';
-import { callHandler, type RequestContext } from './call-handler.ts';
+import { bringHandlers, callHandler, type RequestContext } from './call-handler.ts';
 import { findDisk } from './find-disk.ts';
 import { liveSandboxWith } from './sandbox-mounts.ts';
 
@@ -34,6 +34,7 @@ export async function deleteDisk(
   const entry = await findDisk(deps, disk.accountId, disk.diskId);
   const user = await liveSandboxWith(deps, disk);
   if (user !== undefined) throw mountedBy(disk.diskId, ` ${user.config.name}`);
+  await bringHandlers(deps, [entry]);
   rankHosts(deps.hub, [entry.handler]); // Refuses while no host could do it.
   const deletion = await disks.beginDelete(entry.record);
   if (deletion === 'held') throw mountedBy(disk.diskId, ''); // A sandbox has mounted it since.

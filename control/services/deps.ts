@@ -6,6 +6,7 @@ import type { AgentHub } from '../dispatch/agent-hub.ts';
 import type { DirectorySpace } from '../dispatch/directory-space.ts';
 import type { DataProxy } from '../dispatch/data-proxy.ts';
 import type { FilesProxy } from '../dispatch/files-proxy.ts';
+import type { HostFinder } from '../dispatch/host-finder.ts';
 import type { JobDispatch } from '../dispatch/job-dispatch.ts';
 import type { UsageCounter } from './usage-counter.ts';
 import type { ImageAliases } from './image-aliases.ts';
@@ -38,6 +39,7 @@ export interface Deps {
   readonly directory: Directory;
   readonly directorySpace: DirectorySpace;
   readonly hub: AgentHub;
+  readonly hosts: HostFinder;
   readonly jobs: JobDispatch;
   readonly data: DataProxy;
   readonly files: FilesProxy;

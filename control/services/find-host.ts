@@ -7,8 +7,8 @@ import type { Deps } from './deps.ts';
  * @param what for the message
  * @throws AppError `unavailable` while the host cannot be reached
  */
-export function findHost({ hub }: Deps, hostId: string, what: string): Host {
-  const owner = hub.find(hostId);
+export async function findHost({ hosts }: Deps, hostId: string, what: string): Promise<Host> {
+  const owner = await hosts.find(hostId);
   if (owner !== undefined) return owner;
   throw new AppError('unavailable', `the host of ${what} is away now; try again later`);
 }

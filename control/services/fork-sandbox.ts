@@ -26,7 +26,7 @@ export async function forkSandbox(
 ): Promise<SandboxRecord> {
   const { accountId } = ref;
   const parent = await findSandbox(deps, accountId, ref.sandboxId);
-  findOwner(deps, parent);
+  await findOwner(deps, parent);
   await bringDisks(deps, parent, parent.config.mounts ?? [], { requestId });
   const childId = newSandboxId();
   const { vcpuCount: vcpus, memSizeMib: memoryMib } = parent.config;

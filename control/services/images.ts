@@ -21,7 +21,7 @@ const NOT_TAKEN: ReadonlySet<ErrorCode> = new Set([
  * @throws AppError `not_enabled` when there are hosts, but none builds; `no_capacity` when none can
  */
 function rankBuilders(hub: Deps['hub']): string[] {
-  if (hub.linkedCount === 0) {
+  if (hasNoHosts(hub)) {
     throw new AppError('no_capacity', 'no host is available now; try again');
   }
   if (!hub.inRandomOrder().some(buildsImages)) throw noBuilders();
@@ -36,6 +36,8 @@ function rankBuilders(hub: Deps['hub']): string[] {
   }
   return builders.sort((a, b) => shareTaken(a) - shareTaken(b)).map(({ hostId }) => hostId);
 }
+
+const hasNoHosts = (hub: Deps['hub']): boolean => hub.inRandomOrder().next().done === true;
 
 const buildsImages = ({ load: { images } }: Host): boolean => (images?.max ?? 0) > 0;
 
@@ -102,7 +104,7 @@ export async function findImage(
   accountId: string,
   imageId: string,
 ): Promise<ImageRecord> {
-  if (hub.linkedCount > 0 && !hub.inRandomOrder().some(buildsImages)) throw noBuilders();
+  if (!hasNoHosts(hub) && !hub.inRandomOrder().some(buildsImages)) throw noBuilders();
   const record = await directory.images.find(accountId, imageId);
   if (record === undefined) throw new AppError('not_found', 'image not found');
   return record;

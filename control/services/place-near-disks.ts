@@ -2,11 +2,17 @@ import type { DiskEntry } from '../../shared/directory/disk-record.ts';
 import { AppError } from '../../shared/errors.ts';
 import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
 import type { Deps } from './deps.ts';
-import { refuseHeldByAbsent, releaseElsewhere, type RequestContext } from './call-handler.ts';
+import {
+  bringHandlers,
+  refuseHeldByAbsent,
+  releaseElsewhere,
+  type RequestContext,
+} from './call-handler.ts';
 import { findMountedDisks } from './sandbox-mounts.ts';
 
 /**
- * Refuses disks whose hosts cannot give them up to another one now.
+ * Refuses disks whose hosts cannot give them up to another one now. To be called after
+ * {@link bringHandlers}.
  * @throws AppError `disk_in_use`, `unavailable` when a disk's host is away
  */
 export function refuseOfAbsent(deps: Deps, disks: readonly DiskEntry[]): void {
@@ -28,6 +34,7 @@ export async function moveDisksTo(
   hostId: string,
   { requestId }: RequestContext,
 ): Promise<void> {
+  await bringHandlers(deps, disks);
   refuseHeldByAbsent(deps, disks);
   await releaseElsewhere(deps, disks, hostId, requestId);
 }

@@ -37,7 +37,7 @@ const unaskedWaitMs: Readonly<Record<OwnerAction, number>> = {
  * The host that owns the sandbox.
  * @throws AppError `unavailable` while the host cannot be reached
  */
-export function findOwner(deps: Deps, { id, hostId }: SandboxRecord): Host {
+export function findOwner(deps: Deps, { id, hostId }: SandboxRecord): Promise<Host> {
   return findHost(deps, hostId, `sandbox ${id}`);
 }
 
@@ -58,13 +58,13 @@ export async function callOwner<K extends JobKind>(
     return deps.jobs.call({ ...job, hostId, requestId, deadlineAt });
   };
   try {
-    findOwner(deps, record);
+    await findOwner(deps, record);
     return await call(record.hostId);
   } catch (error) {
     if (!(error instanceof AppError) || !GONE_FROM_HOST.has(error.code)) throw error;
     const present = await deps.directory.sandboxes.get(record.accountId, record.id);
     if (present === undefined || present.hostId === record.hostId) throw error;
-    findOwner(deps, present);
+    await findOwner(deps, present);
     return call(present.hostId);
   }
 }

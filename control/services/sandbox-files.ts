@@ -72,7 +72,7 @@ async function open(
     const status = statusOfState(record.state);
     throw new AppError(verdict.code, `the sandbox is ${status}: its files are out of reach now`);
   }
-  const host = findOwner(deps, record);
+  const host = await findOwner(deps, record);
   return deps.files.open({
     ...{ accountId, sandboxId: record.id, operation, host, headers, upload, requestId },
     // The host needs to know of content that goes to it or comes from it.

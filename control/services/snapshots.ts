@@ -36,7 +36,7 @@ export async function createSnapshot(
 ): Promise<SnapshotRecord> {
   const { accountId, sandboxId } = ref;
   const { hostId } = await findSandbox(deps, accountId, sandboxId);
-  findHost(deps, hostId, `sandbox ${sandboxId}`);
+  await findHost(deps, hostId, `sandbox ${sandboxId}`);
   const { snapshots } = deps.directory;
   const id = newSandboxId();
   const snapshot = { accountId, snapshotId: id };
@@ -120,7 +120,7 @@ export async function deleteSnapshot(
   { accountId, id: snapshotId, hostId }: SnapshotRecord,
   { requestId }: RequestContext,
 ): Promise<void> {
-  findHost(deps, hostId, `snapshot ${snapshotId}`);
+  await findHost(deps, hostId, `snapshot ${snapshotId}`);
   const payload = { accountId, snapshotId };
   const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
   const call = { kind: 'snapshot.delete' as const, payload, hostId, requestId, deadlineAt };

@@ -8,10 +8,13 @@ export interface ControlNode {
   readonly nodeId: string;
   /** URL of the agent link, `ws://…`. */
   readonly linkUrl: string;
+  /** The share of the region's hosts that are to link to it by themselves, from 0 to 1. */
+  readonly linkShare: number;
 }
 
 interface Entry {
   readonly linkUrl: string;
+  readonly linkShare: number;
   /** Milliseconds since the epoch. */
   readonly seenAt: number;
   /** The node answers the requests that it holds, and accepts no new links. */
@@ -31,8 +34,8 @@ export class ControlNodes {
   }
 
   /** @param isLeaving the node still answers the requests it holds, but agents must not link to it */
-  async announce({ nodeId, linkUrl }: ControlNode, isLeaving: boolean): Promise<void> {
-    const entry: Entry = { linkUrl, seenAt: Date.now(), isLeaving };
+  async announce({ nodeId, ...node }: ControlNode, isLeaving: boolean): Promise<void> {
+    const entry: Entry = { ...node, seenAt: Date.now(), isLeaving };
     await this.#redis.hset(this.#key, nodeId, JSON.stringify(entry));
   }
 
@@ -60,7 +63,10 @@ export class ControlNodes {
     for (const [nodeId, text] of entries) {
       const entry = readEntry(text);
       if (!isRecent(entry)) await this.#redis.hdel(this.#key, nodeId);
-      else if (!entry.isLeaving) nodes.push({ nodeId, linkUrl: entry.linkUrl });
+      else if (!entry.isLeaving) {
+        const { linkUrl, linkShare } = entry;
+        nodes.push({ nodeId, linkUrl, linkShare });
+      }
     }
     return nodes;
   }
@@ -69,10 +75,12 @@ export class ControlNodes {
 function readEntry(text: string): Entry {
   const entry: unknown = parseJson(text);
   if (typeof entry !== 'object' || entry === null) {
-    return { linkUrl: '', seenAt: 0, isLeaving: false };
+    return { linkUrl: '', linkShare: 1, seenAt: 0, isLeaving: false };
   }
+  const linkShare: unknown = Reflect.get(entry, 'linkShare');
   return {
     linkUrl: String(Reflect.get(entry, 'linkUrl')),
+    linkShare: typeof linkShare === 'number' ? linkShare : 1, // A former version wants all hosts.
     seenAt: Number(Reflect.get(entry, 'seenAt')),
     isLeaving: Reflect.get(entry, 'isLeaving') === true,
   };

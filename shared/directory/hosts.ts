@@ -96,6 +96,11 @@ export class Hosts {
     return entries.map((entry) => entry.split(' ')[1] ?? '').filter((url) => URL.canParse(url));
   }
 
+  /** How many hosts have announced themselves and were not shut down since. */
+  async count(): Promise<number> {
+    return this.#redis.hlen(this.#key);
+  }
+
   /** The internal URL of a host that announced itself lately, or undefined. */
   async find(hostId: string): Promise<string | undefined> {
     const [seenAt = '', internalUrl] = ((await this.#redis.hget(this.#key, hostId)) ?? '').split(

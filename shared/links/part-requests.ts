@@ -66,7 +66,7 @@ function keepHeadBytes(sent: ClientRequest): void {
 }
 
 /** The purpose of a request. A token for one purpose is refused for the other. */
-export type PartPurpose = 'agent-data' | 'object-forward' | 'sandbox-files';
+export type PartPurpose = 'agent-data' | 'object-forward' | 'sandbox-files' | 'link-request';
 
 export interface PartRequest extends Head {
   readonly purpose: PartPurpose;

@@ -7,7 +7,8 @@ import { compile, taggedUnion } from '../validate.ts';
 import { parseJson } from '../json.ts';
 
 /*
- * The agent link: one WebSocket from every agent to every control node of its region.
+ * The agent link: a WebSocket from an agent to a control node of its region. In a large region not all
+ * are linked with all (decision 0102).
  *
  * Each message is binary: a 4-byte big-endian length, a JSON header of that length, then the body, in
  * parts of the lengths that the header's `body` lists (a command's output; none in most frames).
@@ -61,6 +62,12 @@ export const NO_SANDBOXES: HostLoad['sandboxes'] = {
   isLow: false,
 };
 
+/**
+ * Whether the host keeps the link only because the node has asked for it: the node closes it when it
+ * is not used for a while (decision 0102). Absent: it is one of the links that the host has chosen.
+ */
+const isSpare = Type.Optional(Type.Boolean());
+
 export const AgentFrame = taggedUnion('type', [
   Type.Object({
     type: Type.Literal('register'),
@@ -77,9 +84,10 @@ export const AgentFrame = taggedUnion('type', [
     /** Absent: version 1 alone. */
     protocol: Type.Optional(ProtocolVersions),
     load: HostLoad,
+    isSpare,
   }),
-  // Each second, or whenever the load has changed: see `onlyChangedLoads`.
-  Type.Object({ type: Type.Literal('heartbeat'), load: HostLoad }),
+  // Each second, or whenever it has changed: see `onlyChangedLoads`.
+  Type.Object({ type: Type.Literal('heartbeat'), load: HostLoad, isSpare }),
   // The work begins: if the agent is lost after this, the outcome is unknown.
   Type.Object({ type: Type.Literal('accepted'), jobId: JobId }),
   Type.Object({

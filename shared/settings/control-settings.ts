@@ -53,6 +53,13 @@ export const ControlSettings = Type.Object({
     description:
       'how long the node goes on serving after it was told to stop, while `/readyz` answers 503: load balancers take it out meanwhile ([upgrade](#upgrade)). `scripts/install` sets 5000',
   }),
+  CONTROL_LINKED_HOSTS: integer({
+    default: 1000,
+    minimum: 1,
+    maximum: 100_000,
+    description:
+      'how many hosts link to this node by themselves. In a region with more it knows a random part of them, and asks any other host for a link when a call needs it ([scale](scale.md#past-that))',
+  }),
   CONSOLE_DIR: Type.Optional(
     absolutePath({
       fallback: '`.local/console` of the checkout',

@@ -75,6 +75,7 @@ export class PlayedNode implements AsyncDisposable {
   #announce(): Promise<void> {
     const { port } = this.#server.address() as AddressInfo;
     const { nodeId } = this;
-    return this.#nodes.announce({ nodeId, linkUrl: `ws://127.0.0.1:${port}/agent-link` }, false);
+    const linkUrl = `ws://127.0.0.1:${port}/agent-link`;
+    return this.#nodes.announce({ nodeId, linkUrl, linkShare: 1 }, false);
   }
 }

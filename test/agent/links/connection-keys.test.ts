@@ -115,7 +115,7 @@ async function linkTo(t: ExecutionContext, connectionKeys: (nodeId: string) => s
   });
   t.teardown(() => links.close());
   links.start();
-  links.linkTo([{ nodeId, linkUrl: `ws://127.0.0.1:${port}` }]);
+  links.linkTo([{ nodeId, linkUrl: `ws://127.0.0.1:${port}`, linkShare: 1 }]);
   return { keys, links, closes, received, server };
 }
 

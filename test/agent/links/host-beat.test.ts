@@ -101,7 +101,7 @@ test.serial('a host is found at its address until its beat ends', async (t) => {
 
 test.serial('a host hears of the live control nodes', async (t) => {
   const { directory, seen } = await openHost(t);
-  const node = { nodeId: newNodeId(), linkUrl: 'ws://127.0.0.1:1/agent-link' };
+  const node = { nodeId: newNodeId(), linkUrl: 'ws://127.0.0.1:1/agent-link', linkShare: 0.5 };
   await directory.controlNodes.announce(node, false);
   await waitFor('the node', async () => seen.nodes.length > 0);
   t.deepEqual(seen.nodes, [node]);

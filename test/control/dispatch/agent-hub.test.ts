@@ -18,7 +18,7 @@ import {
 import { startRedis } from '../../helpers/redis.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-Object.assign(LIMITS, { linkHeartbeatMs: 100, linkSilenceMsMax: 1_500 });
+Object.assign(LIMITS, { linkHeartbeatMs: 100, linkSilenceMsMax: 1_500, spareLinkMs: 700 });
 
 const [clusterId, region] = ['cluster', 'local-test'];
 const clusterSecrets = ['the-secret-of-the-cluster-of-38-chars-'] as const;
@@ -49,7 +49,10 @@ async function openHub() {
 }
 
 /** A host that says nothing after its registration. @param autoPong whether it answers pings */
-async function linkHost({ nodeId, url }: { nodeId: string; url: string }, autoPong: boolean) {
+async function linkHost(
+  { nodeId, url }: { nodeId: string; url: string },
+  { autoPong = true, isSpare = false },
+) {
   const hostId = newHostId();
   const token = signOnce(clusterSecrets, 'agent-link', { hostId, clusterId, nodeId });
   const headers = { authorization: `Bearer ${token}` };
@@ -57,7 +60,8 @@ async function linkHost({ nodeId, url }: { nodeId: string; url: string }, autoPo
   await once(socket, 'open');
   const answered = once(socket, 'message') as Promise<[Buffer]>;
   const urls = { publicUrl: 'http://127.0.0.1:1', internalUrl: 'http://127.0.0.1:2' };
-  socket.send(encodeFrame({ type: 'register', hostId, clusterId, region, ...urls, load }));
+  const frame = { type: 'register', hostId, clusterId, region, ...urls, load, isSpare } as const;
+  socket.send(encodeFrame(frame));
   const [answer] = await answered;
   return { hostId, socket, registered: decodeControlFrame(answer) };
 }
@@ -65,12 +69,39 @@ async function linkHost({ nodeId, url }: { nodeId: string; url: string }, autoPo
 test('a host that answers pings is there without heartbeats, and one that does not is dropped', async (t) => {
   await using node = await openHub();
   const { hub } = node;
-  const answering = await linkHost(node, true);
+  const answering = await linkHost(node, {});
   t.like(answering.registered, { type: 'registered', onlyChangedLoads: true });
   // Linked later: were answers nothing, the other one would be dropped no later than this one.
-  const silent = await linkHost(node, false);
+  const silent = await linkHost(node, { autoPong: false });
   await waitFor('the loss of the silent host', async () => hub.find(silent.hostId) === undefined);
   t.truthy(hub.find(answering.hostId));
   t.is(answering.socket.readyState, WebSocket.OPEN);
   answering.socket.terminate();
+});
+
+test('a link that the node has asked for ends when it is not used, and no other one', async (t) => {
+  await using node = await openHub();
+  const { hub } = node;
+  const chosen = await linkHost(node, {});
+  const spare = await linkHost(node, { isSpare: true });
+  const busy = await linkHost(node, { isSpare: true });
+  t.is(hub.linkedCount, 3);
+  // Work for no host in particular goes to those alone whose links last.
+  t.deepEqual(
+    [...hub.inRandomOrder()].map(({ hostId }) => hostId),
+    [chosen.hostId],
+  );
+  const settlement = hub.waiters.waitFor('a job', busy.hostId);
+  const [code] = (await once(spare.socket, 'close')) as [number];
+  t.is(code, 1000);
+  t.is(hub.find(spare.hostId), undefined);
+  t.is(busy.socket.readyState, WebSocket.OPEN);
+  busy.socket.send(encodeFrame({ type: 'result', jobId: 'a job', result: {}, body: [] }));
+  t.is((await settlement).kind, 'answer');
+  await once(busy.socket, 'close');
+  t.truthy(hub.find(chosen.hostId));
+  // One that becomes spare is treated alike.
+  chosen.socket.send(encodeFrame({ type: 'heartbeat', load, isSpare: true }));
+  await once(chosen.socket, 'close');
+  t.is(hub.linkedCount, 0);
 });
