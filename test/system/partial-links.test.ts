@@ -14,7 +14,7 @@ const test = anyTest as TestFn<{ stack: Stack; directory: Directory }>;
 
 /** A host has at least every second node: among so many there surely is one that it has not. */
 const NODES_MAX = 20;
-const DISKS_MAX = 20;
+const DISKS_MAX = 40;
 
 test.before(async (t) => {
   // Two hosts where each node wants one.
@@ -59,9 +59,15 @@ async function addUnchosenNode(stack: Stack, directory: Directory) {
   throw new Error('each host links to all nodes');
 }
 
-/** A disk that is handled by the host. */
-async function diskOf(hostId: string, api: ApiClient, directory: Directory): Promise<string> {
+/** A disk that is handled by the host: made through the nodes in turn, some of which know the host. */
+async function diskOf(
+  hostId: string,
+  apis: readonly ApiClient[],
+  directory: Directory,
+): Promise<string> {
   for (let count = 0; count < DISKS_MAX; count += 1) {
+    const api = apis[count % apis.length];
+    assert(api !== undefined);
     const { diskId } = await createDisk(api);
     await exec(api, diskId, 'echo kept > file');
     const { id: accountId } = (await directory.accounts.list())[0] ?? { id: '' };
@@ -81,10 +87,13 @@ async function agentOf({ agents }: Stack, hostId: string): Promise<StackNode> {
 
 test('a call for a host that is not linked to the node links it', async (t) => {
   const { stack, directory } = t.context;
-  const api = await stack.newClient();
+  const { key } = await stack.newClient();
   const { node, hostId, linked } = await addUnchosenNode(stack, directory);
-  const there = new ApiClient(node.environment['PUBLIC_BASE_URL'] ?? '', api.key);
-  const diskId = await diskOf(hostId, api, directory);
+  const clientOf = ({ environment }: StackNode): ApiClient =>
+    new ApiClient(environment['PUBLIC_BASE_URL'] ?? '', key);
+  const there = clientOf(node);
+  const others = stack.controls.filter((each) => each !== node).map(clientOf);
+  const diskId = await diskOf(hostId, others, directory);
   t.is(await linkedTo(node), linked);
   const results = await Promise.all(
     Array.from({ length: 8 }, () => exec(there, diskId, 'cat file')),
