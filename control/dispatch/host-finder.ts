@@ -9,7 +9,7 @@ import type { Logger } from '../../shared/log.ts';
 import type { AgentHub, Host } from './agent-hub.ts';
 import type { LinkShare } from './link-share.ts';
 
-/** One request leads to a link that lasts, so connections are not kept. */
+/** Connections are not kept: one request leads to a link that lasts. */
 const FREE_SOCKETS_PER_HOST = 0;
 /** How often a host is asked that believes to be linked. */
 const TRIES_MAX = 4;

@@ -100,7 +100,7 @@ test('a link that the node has asked for ends when it is not used, and no other 
   t.is((await settlement).kind, 'answer');
   await once(busy.socket, 'close');
   t.truthy(hub.find(chosen.hostId));
-  // One that becomes spare is treated alike.
+  // A chosen link that becomes spare is treated alike.
   chosen.socket.send(encodeFrame({ type: 'heartbeat', load, isSpare: true }));
   await once(chosen.socket, 'close');
   t.is(hub.linkedCount, 0);
