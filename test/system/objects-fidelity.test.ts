@@ -103,7 +103,7 @@ test('a part of an object is read by its number, and HEAD tells its length', asy
   const first = await s3.call('HEAD', `${target}?partNumber=1`);
   t.deepEqual([first.status, first.headers.get('content-length')], [206, String(FIRST.length)]);
   const beyond = await s3.call('GET', `${target}?partNumber=3`);
-  t.deepEqual([beyond.status, beyond.code], [400, 'InvalidPart']);
+  t.deepEqual([beyond.status, beyond.code], [416, 'InvalidPartNumber']);
   const both = await s3.call('GET', `${target}?partNumber=1`, { headers: { range: 'bytes=0-1' } });
   t.is(both.status, 400);
 });
@@ -113,7 +113,19 @@ test('an object that was put at once has one part, the whole', async (t) => {
   await s3.put(disk, 'one-part', 'whole');
   const found = await s3.call('GET', `/${disk}/one-part?partNumber=1`);
   t.deepEqual([found.status, found.text], [206, 'whole']);
-  t.is((await s3.call('GET', `/${disk}/one-part?partNumber=2`)).code, 'InvalidPart');
+  t.is((await s3.call('GET', `/${disk}/one-part?partNumber=2`)).code, 'InvalidPartNumber');
+});
+
+test('an ETag counts in the conditions of a read without its quotes, too', async (t) => {
+  const { s3, disk } = t.context;
+  const { headers } = await s3.put(disk, 'unquoted', 'abc');
+  const tag = JSON.parse(headers.get('etag') ?? '') as string;
+  const read = async (conditions: Record<string, string>) =>
+    (await s3.get(disk, 'unquoted', conditions)).status;
+  t.is(await read({ 'if-match': tag }), 200);
+  t.is(await read({ 'if-none-match': tag }), 304);
+  t.is(await read({ range: 'bytes=0-0', 'if-range': tag }), 206);
+  t.is(await read({ 'if-match': tag.replaceAll(/[0-8]/gu, '9') }), 412);
 });
 
 test('a HEAD with a range is answered like its GET', async (t) => {

@@ -155,7 +155,7 @@ const READ: Readonly<Record<string, Rule>> = {
     value: 'bytes=1-2',
     isObeyed: ({ reply }) => reply.headers.get('content-length') === '2',
   },
-  partNumber: { value: '2', isObeyed: answers(400) },
+  partNumber: { value: '2', isObeyed: answers(416) },
   'x-amz-checksum-mode': {
     value: 'ENABLED',
     isObeyed: ({ reply }) => reply.headers.has('x-amz-checksum-sha256'),

@@ -1,5 +1,6 @@
 import { S3Error } from '../protocol/errors.ts';
 import { quoted } from './operation.ts';
+import { withQuotes } from './unquoted-tags.ts';
 import { checkPreconditions, type RequestHeaders } from '../protocol/preconditions.ts';
 import type { ObjectInfo } from '../store/object-info.ts';
 
@@ -11,14 +12,10 @@ function conditions(headers: RequestHeaders, prefix: string): Record<string, str
   return Object.fromEntries(
     names.flatMap((name) => {
       const value = headers[`${prefix}${name}`];
-      // S3 clients send ETags with and without quotes.
       return value === undefined ? [] : [[name, withQuotes(value)]];
     }),
   );
 }
-
-const withQuotes = (text: string): string =>
-  /^[0-9a-f]{32}(-\d{1,5})?$/u.test(text) ? quoted(text) : text;
 
 function check(found: Record<string, string>, { etag, modifiedAt }: ObjectInfo): void {
   if (checkPreconditions(found, { etag: quoted(etag), modifiedAt }) !== 'proceed') {

@@ -7,7 +7,7 @@ import { type ObjectPart, readPartTable } from '../store/part-table.ts';
 /**
  * The part of an object that `partNumber` selects. An object that was not uploaded in parts has one.
  * @returns undefined when the request names no part
- * @throws S3Error InvalidArgument, InvalidPart; InvalidRequest for a range of a part; NotImplemented
+ * @throws S3Error InvalidArgument, InvalidPartNumber; InvalidRequest for a range of a part; NotImplemented
  *   when the sizes of the parts were not stored
  */
 export async function readPart(
@@ -24,7 +24,7 @@ export async function readPart(
     throw new S3Error('InvalidArgument', `partNumber must be 1 to ${LIMITS.partsPerUploadMax}.`);
   }
   if (number > Math.max(1, file.partCount)) {
-    throw new S3Error('InvalidPart', `The object has ${Math.max(1, file.partCount)} parts.`);
+    throw new S3Error('InvalidPartNumber', `The object has ${Math.max(1, file.partCount)} parts.`);
   }
   if (file.partCount === 0) return { start: 0, sizeBytes: file.sizeBytes };
   const parts = await readPartTable(file.fd, file.etag);

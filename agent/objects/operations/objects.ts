@@ -7,6 +7,7 @@ import { respondWithFile } from '../http/file-response.ts';
 import { header, type ObjectCall, type Operation, quoted } from '../http/operation.ts';
 import { type DeleteConditions, deletePrecondition } from '../http/delete-conditions.ts';
 import { assertVersion } from '../http/version-id.ts';
+import { withQuotedTags } from '../http/unquoted-tags.ts';
 import { checkWritePreconditions } from '../http/write-preconditions.ts';
 import { xmlBody } from '../http/request-body.ts';
 import { type DeletedObject, parseDelete } from '../http/request-documents.ts';
@@ -69,7 +70,12 @@ async function respond(call: ObjectCall, info: ReadObject | OpenObject, method: 
   const facts = { sizeBytes, etag: quoted(etag), modifiedAt, contentType };
   const part = 'fd' in info ? await readPart(call, info) : undefined;
   const options = { rangeOfHead: true, part: part && sizeBytes > 0 ? rangeOf(part) : undefined };
-  const { status, headers, body } = respondWithFile(facts, method, call.headers, options);
+  const { status, headers, body } = respondWithFile(
+    facts,
+    method,
+    withQuotedTags(call.headers),
+    options,
+  );
   if (status === 412) throw new S3Error('PreconditionFailed');
   if (status === 416) {
     throw new S3Error('InvalidRange', `The object has ${sizeBytes} bytes.`, { headers });

@@ -21,6 +21,7 @@ const codes = {
   InvalidArgument: [400, 'Invalid argument.'],
   InvalidDigest: [400, 'A checksum of the request is malformed.'],
   InvalidPart: [400, 'A part was not uploaded, or has another ETag.'],
+  InvalidPartNumber: [416, 'The object has no such part.'],
   InvalidPartOrder: [400, 'The parts are not in ascending order.'],
   InvalidPolicyDocument: [400, 'The policy of the form is not valid.'],
   InvalidRange: [416, 'The range cannot be satisfied.'],
