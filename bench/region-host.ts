@@ -1,3 +1,6 @@
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { mkdir } from 'node:fs/promises';
 import { pino } from 'pino';
@@ -8,6 +11,7 @@ import { Journal } from '../agent/journal/journal.ts';
 import { ConnectionKeys } from '../agent/links/connection-keys.ts';
 import { ControlLinks } from '../agent/links/control-link.ts';
 import { HostBeat } from '../agent/links/host-beat.ts';
+import { answerLinkRequest } from '../agent/links/link-endpoint.ts';
 import { HostOrders } from '../agent/links/host-orders.ts';
 import { type HostSandboxes, openSandboxes } from '../agent/sandboxes/open-sandboxes.ts';
 import type { SandboxSettings } from '../agent/sandboxes/settings.ts';
@@ -15,10 +19,12 @@ import { Beat } from '../agent/system/beat.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { AppError } from '../shared/errors.ts';
+import { runInBackground } from '../shared/background.ts';
 import { newHostId, newSandboxId } from '../shared/ids.ts';
 import { JobSeal } from '../shared/jobs/job-seal.ts';
 import type { JobKind } from '../shared/jobs/jobs.ts';
 import { Histogram } from '../shared/metrics.ts';
+import { PartRequestGate } from '../shared/links/part-requests.ts';
 import { StorageWatch } from '../shared/storage-watch.ts';
 import { InMemoryDriver } from '../test/helpers/in-memory-driver.ts';
 import { InMemoryHost } from '../test/helpers/in-memory-host.ts';
@@ -128,9 +134,11 @@ export class SimulatedHost {
       onNodes: (nodes) => links.linkTo(nodes),
     });
     hostBeat.start();
-    hostBeat.announce('http://127.0.0.1:2');
+    const internal = await startInternalServer(hostId, settings, links);
+    hostBeat.announce(urlOf(internal));
     return new SimulatedHost(sandboxes, async () => {
       await hostBeat.close();
+      internal.close();
       links.close();
       await worker.close();
       await sandboxes.close();
@@ -157,6 +165,24 @@ export class SimulatedHost {
     await this.#close();
   }
 }
+
+/** The internal port of a host, at which control nodes ask for links. */
+async function startInternalServer(
+  hostId: string,
+  { clusterSecret }: RegionSettings,
+  links: ControlLinks,
+): Promise<Server> {
+  const gate = new PartRequestGate({ clusterSecrets: [clusterSecret], hostId, log });
+  const answerTo = gate.admitting('link-request', (_request, response, claims) =>
+    runInBackground('link.open', () => answerLinkRequest(links, response, claims)),
+  );
+  const server = createServer(answerTo).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return server;
+}
+
+const urlOf = (server: Server): string =>
+  `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 
 /** The orders and figures of a host that has nothing but sandboxes. */
 const ordersOf = (

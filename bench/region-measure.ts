@@ -20,9 +20,12 @@ interface Latency {
 /** Costs of a region of one size. */
 export interface RegionFigures {
   readonly agents: number;
+  readonly controls: number;
+  /** Hosts that are linked to one control node after the load, on average. */
+  readonly linksPerControl: number;
   readonly sandboxes: number;
   readonly disks: number;
-  /** From the start of both control nodes, and from their readiness, until both have all hosts. */
+  /** From the start of the control nodes, and from their readiness, until they have their hosts. */
   readonly registeredMs: number;
   readonly registeredAfterReadyMs: number;
   readonly latencies: Readonly<Record<CallName, Latency>>;
@@ -109,7 +112,7 @@ const memoryOf = async ({ controls, redis }: Region) => ({
   redisKeys: await redisKeysMiB(redis),
 });
 
-/** Both control nodes are killed and started again. */
+/** The control nodes are killed and started again. */
 async function restartControls(region: Region): Promise<{ allMs: number; afterReadyMs: number }> {
   await region.killControls();
   const readyMs = await timed(() => region.startControls());
@@ -143,9 +146,10 @@ export async function measureRegion(
   const { result: times, used } = await whileDoing(region, () =>
     calls.load(made, { actionsPerSecond, seconds }),
   );
+  const linksPerControl = await region.linksPerControl();
   const perAgentMinute = (ms: number): number => (ms / agents) * (60_000 / idle.tookMs);
   return {
-    ...{ agents, sandboxes, disks },
+    ...{ agents, sandboxes, disks, linksPerControl, controls: plan.controls },
     registeredMs: restarted.allMs,
     registeredAfterReadyMs: restarted.afterReadyMs,
     latencies: latenciesOf(times),

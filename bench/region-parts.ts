@@ -3,6 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Redis } from 'ioredis';
+import { chooseNodes } from '../agent/links/chosen-nodes.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { connectRedis } from '../shared/directory/redis.ts';
 import { Daemon } from '../test/helpers/daemon.ts';
@@ -12,7 +13,6 @@ import { HostProcess } from './region-host-process.ts';
 import { controlEnvironment, newRegionSettings, type RegionSettings } from './region-settings.ts';
 
 const root = new URL('../', import.meta.url).pathname;
-const CONTROLS = 2;
 const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
 const START_MS_MAX = 120_000;
 /** In memory where there is such a file system: every host syncs its journal at each write. */
@@ -27,6 +27,9 @@ interface ControlNode {
 /** How large a region is. */
 export interface RegionSize {
   readonly agents: number;
+  readonly controls: number;
+  /** How many hosts are to link to a control node by themselves. */
+  readonly linkedHosts: number;
   readonly sandboxesPerAgent: number;
   readonly disksPerAgent: number;
   readonly hostsPerProcess: number;
@@ -40,7 +43,7 @@ export interface RegionSandbox {
 /** Accounts have at most 1,000 sandboxes, and rarely so many. */
 const SANDBOXES_PER_ACCOUNT = 250;
 
-/** A Redis, two control nodes and many simulated hosts, ended when it is disposed of. */
+/** A Redis, control nodes and many simulated hosts, ended when it is disposed of. */
 export class Region implements AsyncDisposable {
   readonly size: RegionSize;
   readonly directory: Directory;
@@ -87,7 +90,7 @@ export class Region implements AsyncDisposable {
     await using undo = new AsyncDisposableStack();
     const path = await temporaryPlace();
     undo.defer(() => rm(path, { recursive: true, force: true }));
-    const [redisPort = 0, ...ports] = await freePorts(1 + CONTROLS * 2);
+    const [redisPort = 0, ...ports] = await freePorts(1 + size.controls * 2);
     const settings = newRegionSettings(redisPort);
     const redisDaemon = startRedis(path, redisPort);
     undo.defer(async () => void (await redisDaemon.stop()));
@@ -97,7 +100,7 @@ export class Region implements AsyncDisposable {
       await redis.connect().catch(() => undefined);
       return redis.status === 'ready';
     });
-    const controls = newControls(path, settings, ports);
+    const controls = newControls(path, settings, { ...size, ports });
     undo.defer(async () => void (await Promise.all(controls.map(({ daemon }) => daemon.stop()))));
     const keysByAccount = await newAccounts(openDirectory(redis, settings.region), size);
     const hosts: HostProcess[] = [];
@@ -152,17 +155,44 @@ export class Region implements AsyncDisposable {
     await this.untilLinked();
   }
 
-  /** Until every control node has every host. */
+  /** Until every control node has every host that links to it by itself. */
   async untilLinked(): Promise<void> {
-    await Promise.all(
-      this.controls.map(({ daemon, internalUrl }) =>
-        waitFor(
-          `all hosts to be linked to ${daemon.name}`,
-          async () => (await linkedHosts(internalUrl)) === this.size.agents,
-          START_MS_MAX,
-        ),
-      ),
+    await waitFor(
+      'the hosts to be linked to the control nodes',
+      async () => {
+        const [wanted, linked] = await Promise.all([this.#wantedLinks(), this.#links()]);
+        return this.controls.every((_, index) => (linked[index] ?? 0) >= (wanted[index] ?? 0));
+      },
+      START_MS_MAX,
     );
+  }
+
+  /** How many hosts are linked to a control node, on average. */
+  async linksPerControl(): Promise<number> {
+    const links = await this.#links();
+    return links.reduce((sum, each) => sum + each, 0) / links.length;
+  }
+
+  /** How many hosts are linked to each control node. */
+  #links(): Promise<number[]> {
+    return Promise.all(this.controls.map(({ internalUrl }) => hostsLinkedTo(internalUrl)));
+  }
+
+  /** How many hosts link to each control node by themselves. @returns more when a node is not known yet */
+  async #wantedLinks(): Promise<number[]> {
+    const [nodes, hosts] = await Promise.all([
+      this.directory.controlNodes.live(),
+      this.directory.hosts.list(),
+    ]);
+    if (nodes.length < this.controls.length || hosts.length < this.size.agents) {
+      return this.controls.map(() => Number.POSITIVE_INFINITY);
+    }
+    const chosen = hosts.map(({ hostId }) => chooseNodes(hostId, nodes));
+    return this.controls.map(({ internalUrl }) => {
+      const { port } = new URL(internalUrl);
+      const node = nodes.find(({ linkUrl }) => new URL(linkUrl).port === port);
+      return chosen.filter((ids) => ids.has(node?.nodeId ?? '')).length;
+    });
   }
 
   /** The hosts make their sandboxes by themselves, all of them at the same time. */
@@ -218,16 +248,17 @@ function startRedis(path: string, port: number): Daemon {
 function newControls(
   path: string,
   settings: RegionSettings,
-  ports: readonly number[],
+  { controls, linkedHosts, ports }: RegionSize & { readonly ports: readonly number[] },
 ): ControlNode[] {
   const signingKey = randomBytes(32).toString('base64url');
   // The command line of the Procfile.
   const flags = ['--max-semi-space-size=8', '--heap-growing-percent=30'];
   const command = [process.execPath, ...flags, join(root, 'control/main.ts')];
-  return Array.from({ length: CONTROLS }, (_, index) => {
+  return Array.from({ length: controls }, (_, index) => {
     const [port = 0, internalPort = 0] = ports.slice(index * 2);
     const environment = {
       ...controlEnvironment(settings, { port, internalPort }, signingKey),
+      CONTROL_LINKED_HOSTS: String(linkedHosts),
       NODE_COMPILE_CACHE: join(root, '.local/compile-cache'),
     };
     const name = `control-${index + 1}`;
@@ -253,7 +284,7 @@ async function newAccounts(
   return keys;
 }
 
-async function linkedHosts(internalUrl: string): Promise<number> {
+async function hostsLinkedTo(internalUrl: string): Promise<number> {
   const text = await fetch(`${internalUrl}/metrics`).then((reply) => reply.text());
   const found = [...text.matchAll(/^berth_linked_hosts\{.*state="ready".*\} (\d+)$/gmu)];
   return Number(found[0]?.[1] ?? 0);

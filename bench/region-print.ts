@@ -16,10 +16,12 @@ const sum = (values: readonly number[]): number => values.reduce((all, each) => 
 
 /** Rows of a table of regions, from top to bottom. */
 const rows: readonly (readonly [string, Cell])[] = [
+  ['control nodes', ({ controls }) => String(controls)],
+  ['  hosts linked to each, after the load', (f) => f.linksPerControl.toFixed(0)],
   ['sandboxes', ({ sandboxes }) => String(sandboxes)],
   ['disks', ({ disks }) => String(disks)],
   ['all registered after a restart of control, s', (f) => (f.registeredMs / 1000).toFixed(1)],
-  ['  of that after both nodes were ready, s', (f) => (f.registeredAfterReadyMs / 1000).toFixed(1)],
+  ['  of that after all nodes were ready, s', (f) => (f.registeredAfterReadyMs / 1000).toFixed(1)],
   ['create until it runs, p50 / p99 ms (calls)', latency('create')],
   ['get, p50 / p99 ms', latency('get')],
   ['list sandboxes, p50 / p99 ms', latency('listSandboxes')],
@@ -33,9 +35,9 @@ const rows: readonly (readonly [string, Cell])[] = [
   ['  per 1,000 sandboxes, MiB', (f) => f.redisMiBPerThousandSandboxes.toFixed(2)],
   ['at rest: control, ms a minute and agent', (f) => f.controlMsPerAgentMinute.toFixed(1)],
   ['at rest: Redis, ms a minute and agent', (f) => f.redisMsPerAgentMinute.toFixed(1)],
-  ['at rest: control (both), of a processor', (f) => percent(f.controlShareIdle)],
+  ['at rest: control (all), of a processor', (f) => percent(f.controlShareIdle)],
   ['at rest: Redis, of a processor', (f) => percent(f.redisShareIdle)],
-  ['under load: control (both), of a processor', (f) => percent(f.controlShareLoaded)],
+  ['under load: control (all), of a processor', (f) => percent(f.controlShareLoaded)],
   ['under load: Redis, of a processor', (f) => percent(f.redisShareLoaded)],
   ['Redis commands a second and agent', (f) => f.redisCommandsPerAgentSecond.toFixed(1)],
   ['  round trips a second and agent', (f) => f.redisReadsPerAgentSecond.toFixed(1)],

@@ -6,6 +6,8 @@ import type { RegionFigures } from './region-measure.ts';
 
 const options = {
   agents: { type: 'string', default: '10,30,100' },
+  controls: { type: 'string', default: '2' },
+  'linked-hosts': { type: 'string', default: '1000' },
   'sandboxes-per-agent': { type: 'string', default: '25' },
   'disks-per-agent': { type: 'string', default: '10' },
   'hosts-per-process': { type: 'string', default: '125' },
@@ -26,6 +28,8 @@ const note = (what: string): void => void process.stderr.write(`${what}\n`);
 export async function benchRegion(args: readonly string[]): Promise<void> {
   const { values } = parseArgs({ args: [...args], options });
   const plan = {
+    controls: count('controls', values.controls),
+    linkedHosts: count('linked-hosts', values['linked-hosts']),
     sandboxesPerAgent: count('sandboxes-per-agent', values['sandboxes-per-agent']),
     disksPerAgent: count('disks-per-agent', values['disks-per-agent']),
     hostsPerProcess: count('hosts-per-process', values['hosts-per-process']),

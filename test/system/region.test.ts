@@ -1,19 +1,24 @@
 /* The simulated region of `npm run bench -- region`, so small that it only shows that all of it works. */
-import test from 'ava';
-import { measureRegion } from '../../bench/region-measure.ts';
+import test, { type ExecutionContext } from 'ava';
+import { measureRegion, type RegionFigures } from '../../bench/region-measure.ts';
+
+const size = { agents: 20, sandboxesPerAgent: 25, disksPerAgent: 2, hostsPerProcess: 20 } as const;
+const load = { actionsPerSecond: 10, seconds: 2 } as const;
+
+/** Shows that all calls were made, and none failed. */
+function assertServed(t: ExecutionContext, figures: RegionFigures): void {
+  t.deepEqual(figures.failures, {});
+  for (const [name, { calls }] of Object.entries(figures.latencies)) t.true(calls > 0, name);
+}
 
 test('a region of 20 hosts registers again after control was killed, and serves its callers', async (t) => {
   t.timeout(120_000);
   const figures = await measureRegion(
-    {
-      ...{ agents: 20, sandboxesPerAgent: 25, disksPerAgent: 2, hostsPerProcess: 20 },
-      ...{ actionsPerSecond: 10, seconds: 2 },
-    },
+    { ...size, ...load, controls: 2, linkedHosts: 1000 },
     (what) => t.log(what),
   );
-  t.deepEqual(figures.failures, {});
   t.is(figures.sandboxes, 500);
-  for (const [name, { calls }] of Object.entries(figures.latencies)) t.true(calls > 0, name);
+  assertServed(t, figures);
   for (const figure of [
     figures.registeredMs,
     figures.redisMiBPerThousandSandboxes,
@@ -22,4 +27,13 @@ test('a region of 20 hosts registers again after control was killed, and serves 
   ]) {
     t.true(figure > 0);
   }
+});
+
+test('control nodes that want few of the hosts serve the callers of all', async (t) => {
+  t.timeout(120_000);
+  const small = { ...size, agents: 10, sandboxesPerAgent: 10 };
+  const figures = await measureRegion({ ...small, ...load, controls: 5, linkedHosts: 1 }, (what) =>
+    t.log(what),
+  );
+  assertServed(t, figures);
 });
