@@ -32,13 +32,15 @@ export async function residentMiB(pid: number): Promise<number> {
 }
 
 /** Figures that Redis reports. */
-export async function redisFigures(redis: Redis): Promise<{
+export interface RedisFigures {
   readonly usedMiB: number;
   readonly commands: number;
   /** How often it read from a connection: commands that arrive together are read together. */
   readonly reads: number;
   readonly clients: number;
-}> {
+}
+
+export async function redisFigures(redis: Redis): Promise<RedisFigures> {
   const text = await redis.info();
   const field = (name: string): number =>
     Number(new RegExp(`^${name}:(\\d+)`, 'mu').exec(text)?.[1] ?? Number.NaN);

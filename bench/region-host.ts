@@ -17,7 +17,7 @@ import { type HostSandboxes, openSandboxes } from '../agent/sandboxes/open-sandb
 import type { SandboxSettings } from '../agent/sandboxes/settings.ts';
 import { Beat } from '../agent/system/beat.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
-import { connectRedis } from '../shared/directory/redis.ts';
+import { connectDirectory } from '../shared/directory/redis.ts';
 import { AppError } from '../shared/errors.ts';
 import { runInBackground } from '../shared/background.ts';
 import { newHostId, newSandboxId } from '../shared/ids.ts';
@@ -103,7 +103,7 @@ export class SimulatedHost {
     const hostId = newHostId();
     const dataDir = join(place, hostId);
     await mkdir(join(dataDir, 'output'), { recursive: true });
-    const redis = connectRedis(settings.redisUrl, () => undefined);
+    const redis = connectDirectory(settings.redis, () => undefined);
     await redis.connect();
     const directory = openDirectory(redis, settings.region);
     const journal = await Journal.open(join(dataDir, 'journal'));
@@ -121,7 +121,7 @@ export class SimulatedHost {
     const links = linksOf(hostId, settings, sandboxes);
     const worker = new JobWorker({
       ...{ hostId, links, log, execSlots: 0, handlers: handlersOf(sandboxes) },
-      redis: { url: settings.redisUrl },
+      redis: settings.redis,
       seal: new JobSeal([settings.clusterSecret]),
       jobDurations: histogram('job_durations', 'kind', 'outcome'),
       jobWaits: histogram('job_waits', 'kind'),

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { quantile, timed } from './statistics.ts';
 import { Calls, type CallTimes } from './region-calls.ts';
 import { Region, type RegionSize } from './region-parts.ts';
-import { processorMs, redisFigures, redisKeysMiB, residentMiB } from './process-usage.ts';
+import { processorMs, residentMiB } from './process-usage.ts';
 
 export interface RegionPlan extends RegionSize {
   readonly actionsPerSecond: number;
@@ -81,13 +81,13 @@ const sum = (values: readonly number[]): number => values.reduce((all, each) => 
 
 /** Processor time of control (all nodes) and Redis while something happens. */
 async function whileDoing<T>(
-  { controls, redisDaemon, redis }: Region,
+  { controls, redis }: Region,
   work: () => Promise<T>,
 ): Promise<{ readonly result: T; readonly used: Processors }> {
   const look = async () => ({
     controls: await Promise.all(controls.map(({ daemon }) => processorMs(daemon.pid))),
-    redis: await processorMs(redisDaemon.pid),
-    ...(await redisFigures(redis)),
+    redis: await redis.processorMs(),
+    ...(await redis.figures()),
   });
   const before = await look();
   const beganAt = performance.now();
@@ -109,7 +109,7 @@ async function whileDoing<T>(
 const memoryOf = async ({ controls, redis }: Region) => ({
   control:
     sum(await Promise.all(controls.map(({ daemon }) => residentMiB(daemon.pid)))) / controls.length,
-  redisKeys: await redisKeysMiB(redis),
+  redisKeys: await redis.keysMiB(),
 });
 
 /** The control nodes are killed and started again. */
@@ -142,7 +142,7 @@ export async function measureRegion(
   await sleep(seconds * 500);
   note(`${agents} agents: nobody calls, then ${actionsPerSecond} actions a second`);
   const idle = (await whileDoing(region, () => sleep(seconds * 1000))).used;
-  const atRest = await redisFigures(region.redis);
+  const atRest = await region.redis.figures();
   const { result: times, used } = await whileDoing(region, () =>
     calls.load(made, { actionsPerSecond, seconds }),
   );

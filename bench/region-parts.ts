@@ -2,14 +2,13 @@ import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Redis } from 'ioredis';
 import { chooseNodes } from '../agent/links/chosen-nodes.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
-import { connectRedis } from '../shared/directory/redis.ts';
-import { Daemon } from '../test/helpers/daemon.ts';
+import { Daemon, type Environment } from '../test/helpers/daemon.ts';
 import { freePorts } from '../test/helpers/ports.ts';
 import { waitFor } from '../test/helpers/wait.ts';
 import { HostProcess } from './region-host-process.ts';
+import { RegionRedis } from './region-redis.ts';
 import { controlEnvironment, newRegionSettings, type RegionSettings } from './region-settings.ts';
 
 const root = new URL('../', import.meta.url).pathname;
@@ -30,6 +29,8 @@ export interface RegionSize {
   readonly controls: number;
   /** How many hosts are to link to a control node by themselves. */
   readonly linkedHosts: number;
+  /** Whether Redis is a cluster of three primaries with a replica each, or one server. */
+  readonly hasRedisCluster: boolean;
   readonly sandboxesPerAgent: number;
   readonly disksPerAgent: number;
   readonly hostsPerProcess: number;
@@ -47,9 +48,8 @@ const SANDBOXES_PER_ACCOUNT = 250;
 export class Region implements AsyncDisposable {
   readonly size: RegionSize;
   readonly directory: Directory;
-  readonly redis: Redis;
+  readonly redis: RegionRedis;
   readonly controls: readonly ControlNode[];
-  readonly redisDaemon: Daemon;
   /** A key of each account. */
   readonly keys: readonly string[];
   readonly #keysByAccount: ReadonlyMap<string, string>;
@@ -62,8 +62,7 @@ export class Region implements AsyncDisposable {
     size: RegionSize,
     parts: {
       readonly settings: RegionSettings;
-      readonly redis: Redis;
-      readonly redisDaemon: Daemon;
+      readonly redis: RegionRedis;
       readonly controls: readonly ControlNode[];
       readonly hosts: readonly HostProcess[];
       readonly keysByAccount: ReadonlyMap<string, string>;
@@ -73,9 +72,8 @@ export class Region implements AsyncDisposable {
   ) {
     this.size = size;
     this.redis = parts.redis;
-    this.redisDaemon = parts.redisDaemon;
     this.controls = parts.controls;
-    this.directory = openDirectory(parts.redis, parts.settings.region);
+    this.directory = openDirectory(parts.redis.client, parts.settings.region);
     this.keys = [...parts.keysByAccount.values()];
     this.#keysByAccount = parts.keysByAccount;
     this.#settings = parts.settings;
@@ -90,24 +88,19 @@ export class Region implements AsyncDisposable {
     await using undo = new AsyncDisposableStack();
     const path = await temporaryPlace();
     undo.defer(() => rm(path, { recursive: true, force: true }));
-    const [redisPort = 0, ...ports] = await freePorts(1 + size.controls * 2);
-    const settings = newRegionSettings(redisPort);
-    const redisDaemon = startRedis(path, redisPort);
-    undo.defer(async () => void (await redisDaemon.stop()));
-    const redis = connectRedis(settings.redisUrl, () => undefined);
-    undo.defer(() => redis.disconnect());
-    await waitFor('Redis', async () => {
-      await redis.connect().catch(() => undefined);
-      return redis.status === 'ready';
-    });
-    const controls = newControls(path, settings, { ...size, ports });
+    const redis = undo.use(
+      size.hasRedisCluster ? await RegionRedis.startCluster() : await RegionRedis.startOne(path),
+    );
+    const ports = await freePorts(size.controls * 2);
+    const settings = newRegionSettings(redis.target);
+    const controls = newControls(path, { ...size, settings, redis: redis.environment, ports });
     undo.defer(async () => void (await Promise.all(controls.map(({ daemon }) => daemon.stop()))));
-    const keysByAccount = await newAccounts(openDirectory(redis, settings.region), size);
+    const keysByAccount = await newAccounts(openDirectory(redis.client, settings.region), size);
     const hosts: HostProcess[] = [];
     for (let left = size.agents; left > 0; left -= size.hostsPerProcess) {
       hosts.push(undo.use(new HostProcess()));
     }
-    const parts = { settings, redis, redisDaemon, controls, hosts, keysByAccount, path };
+    const parts = { settings, redis, controls, hosts, keysByAccount, path };
     const region = new Region(size, parts, undo.move());
     await region.startControls();
     return region;
@@ -231,24 +224,19 @@ async function temporaryPlace(): Promise<string> {
   throw new Error('no temporary directory can be made');
 }
 
-function startRedis(path: string, port: number): Daemon {
-  const options = ['--bind', '127.0.0.1', '--port', String(port), '--dir', path];
-  // The settings of set-up.
-  const files = ['--save', '', '--appendonly', 'yes', '--appendfsync', 'always'];
-  const daemon = new Daemon(
-    'redis',
-    ['redis-server', ...options, ...files],
-    {},
-    join(path, 'redis.log'),
-  );
-  daemon.start();
-  return daemon;
-}
-
 function newControls(
   path: string,
-  settings: RegionSettings,
-  { controls, linkedHosts, ports }: RegionSize & { readonly ports: readonly number[] },
+  {
+    controls,
+    linkedHosts,
+    settings,
+    redis,
+    ports,
+  }: RegionSize & {
+    readonly settings: RegionSettings;
+    readonly redis: Environment;
+    readonly ports: readonly number[];
+  },
 ): ControlNode[] {
   const signingKey = randomBytes(32).toString('base64url');
   // The command line of the Procfile.
@@ -258,6 +246,7 @@ function newControls(
     const [port = 0, internalPort = 0] = ports.slice(index * 2);
     const environment = {
       ...controlEnvironment(settings, { port, internalPort }, signingKey),
+      ...redis,
       CONTROL_LINKED_HOSTS: String(linkedHosts),
       NODE_COMPILE_CACHE: join(root, '.local/compile-cache'),
     };

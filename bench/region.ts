@@ -13,6 +13,7 @@ const options = {
   'hosts-per-process': { type: 'string', default: '125' },
   actions: { type: 'string', default: '20' },
   seconds: { type: 'string', default: '10' },
+  'redis-cluster': { type: 'boolean', default: false },
   json: { type: 'string' },
 } as const;
 
@@ -30,6 +31,7 @@ export async function benchRegion(args: readonly string[]): Promise<void> {
   const plan = {
     controls: count('controls', values.controls),
     linkedHosts: count('linked-hosts', values['linked-hosts']),
+    hasRedisCluster: values['redis-cluster'],
     sandboxesPerAgent: count('sandboxes-per-agent', values['sandboxes-per-agent']),
     disksPerAgent: count('disks-per-agent', values['disks-per-agent']),
     hostsPerProcess: count('hosts-per-process', values['hosts-per-process']),

@@ -3,6 +3,7 @@ import test, { type ExecutionContext } from 'ava';
 import { measureRegion, type RegionFigures } from '../../bench/region-measure.ts';
 
 const size = { agents: 20, sandboxesPerAgent: 25, disksPerAgent: 2, hostsPerProcess: 20 } as const;
+const one = { controls: 2, linkedHosts: 1000, hasRedisCluster: false } as const;
 const load = { actionsPerSecond: 10, seconds: 2 } as const;
 
 /** Shows that all calls were made, and none failed. */
@@ -13,10 +14,7 @@ function assertServed(t: ExecutionContext, figures: RegionFigures): void {
 
 test('a region of 20 hosts registers again after control was killed, and serves its callers', async (t) => {
   t.timeout(120_000);
-  const figures = await measureRegion(
-    { ...size, ...load, controls: 2, linkedHosts: 1000 },
-    (what) => t.log(what),
-  );
+  const figures = await measureRegion({ ...size, ...load, ...one }, (what) => t.log(what));
   t.is(figures.sandboxes, 500);
   assertServed(t, figures);
   for (const figure of [
@@ -32,8 +30,9 @@ test('a region of 20 hosts registers again after control was killed, and serves 
 test('control nodes that want few of the hosts serve the callers of all', async (t) => {
   t.timeout(120_000);
   const small = { ...size, agents: 10, sandboxesPerAgent: 10 };
-  const figures = await measureRegion({ ...small, ...load, controls: 5, linkedHosts: 1 }, (what) =>
-    t.log(what),
+  const figures = await measureRegion(
+    { ...small, ...load, ...one, controls: 5, linkedHosts: 1 },
+    (what) => t.log(what),
   );
   assertServed(t, figures);
 });
