@@ -70,6 +70,14 @@ export const taggedUnion = <T extends TSchema[]>(tag: string, variants: [...T]) 
     oneOf: variants,
   });
 
+/** How much an error says: more, the deeper it lies and when it is not about the type. */
+const rankOf = ({ instancePath, keyword }: ErrorObject): number =>
+  2 * instancePath.split('/').length + Number(keyword !== 'type' && keyword !== 'anyOf');
+
+/** A union has an error for each alternative: finds that of the alternative that was meant. */
+const mostTelling = (errors: readonly ErrorObject[] | null | undefined): ErrorObject | undefined =>
+  errors?.toSorted((a, b) => rankOf(b) - rankOf(a))[0];
+
 function describe(where: string, error: ErrorObject | undefined): string {
   if (error === undefined) return `${where} is not valid`;
   const path = error.instancePath.slice(1).replaceAll('/', '.');
@@ -101,7 +109,8 @@ export function compile<T extends TSchema>(
   return (input, where) => {
     check ??= ajv.compile(schema);
     const value = coerce ? readParameters(schema, input) : input;
-    if (!check(value)) throw new AppError('bad_request', describe(where, check.errors?.[0]));
+    if (!check(value))
+      throw new AppError('bad_request', describe(where, mostTelling(check.errors)));
     return value as Static<T>;
   };
 }

@@ -88,3 +88,24 @@ test(
 );
 test(message, { name: 'n', rootAttrs: { uid: -1 } }, 'body: rootAttrs.uid must be >= 0');
 test(message, { name: 'n', authMethods: [{ type: 'x' }] }, 'body: authMethods.0 has no known type');
+
+const checkChoice = compile(
+  Type.Object({
+    at: Type.Union([
+      Type.Null(),
+      Type.String({ pattern: '^/' }),
+      Type.Object({ wait: Type.Optional(Type.Integer({ minimum: 1 })) }),
+    ]),
+  }),
+);
+
+for (const [at, expected] of [
+  ['x', 'body: at must match pattern "^/"'],
+  [{ wait: 0 }, 'body: at.wait must be >= 1'],
+  [{ wait: '1' }, 'body: at.wait must be integer'],
+  [7, 'body: at must be null'],
+] as const) {
+  test(`says what is wrong with the alternative that was meant: ${JSON.stringify(at)}`, (t) => {
+    t.throws(() => checkChoice({ at }, 'body'), { message: expected });
+  });
+}
