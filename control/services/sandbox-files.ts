@@ -195,15 +195,25 @@ export async function makeSandboxDirectory(
 /** Longest cursor, in base64url: a path as the host takes it. */
 const CURSOR_MAX = 8190;
 
+/** Whether a page can have ended with it: a path below the directory, in base64url. */
+function isFileCursor(cursor: string): boolean {
+  const path = Buffer.from(cursor, 'base64url');
+  if (cursor === '' || cursor.length > CURSOR_MAX || path.toString('base64url') !== cursor) {
+    return false;
+  }
+  const names = path.toString('latin1').split('/');
+  return names.every(
+    (name) => name !== '' && name !== '.' && name !== '..' && !name.includes('\0'),
+  );
+}
+
 /** A page of a directory. @throws AppError what the host says */
 export async function listSandboxFiles(
   context: FilesContext,
   path: Buffer,
   { follow = true, recursive = false, limit = LIMITS.fileListDefault, cursor }: ListFilesQuery,
 ): Promise<{ status: number; data: { entries: SandboxFile[] }; nextCursor?: string }> {
-  const isCursor =
-    cursor === undefined || (/^[\w-]+$/u.test(cursor) && cursor.length <= CURSOR_MAX);
-  if (!isCursor) {
+  if (cursor !== undefined && !isFileCursor(cursor)) {
     throw new AppError('bad_request', 'cursor is not one that a page was answered with');
   }
   const { entries = [], next } = await ask(context, {

@@ -368,6 +368,21 @@ test('a malformed exec id answers like a missing one', async (t) => {
   }
 });
 
+test('a cursor that no page of files was answered with is refused', async (t) => {
+  const { api } = t.context;
+  const { id } = await publish(t.context);
+  const list = `/api/sandboxes/${id}/files/list?path=/tmp`;
+  const encoded = ['../a', 'a//b', '/a', 'a/', './a', 'a\0'].map((text) =>
+    Buffer.from(text).toString('base64url'),
+  );
+  for (const cursor of ['zz', 'YQ%3D%3D', 'a.b', ...encoded]) {
+    const { status, body } = await api.call('GET', `${list}&cursor=${cursor}`);
+    t.deepEqual([status, body.code], [400, 'bad_request'], cursor);
+  }
+  const known = Buffer.from('dir/notes.txt').toString('base64url');
+  t.not((await api.call('GET', `${list}&cursor=${known}`)).status, 400);
+});
+
 test('an id in upper case is the same id', async (t) => {
   const { api } = t.context;
   const { id } = await publish(t.context);
