@@ -1,4 +1,4 @@
-import type { Server } from 'node:http';
+import type { Server, ServerResponse } from 'node:http';
 import {
   type HttpServerOptions,
   type RenderRefusal,
@@ -22,6 +22,15 @@ const render: RenderRefusal = (code, problem, { url = '' }) => ({
   body: renderError(new S3Error(CODES[code], problem), url, newRequestId()),
 });
 
+/** Where clients open WebSockets; no disk has such a name, so it is no object. */
+const WEB_SOCKETS = /^\/sandboxes\/[^/?]+\/connection(?:\?|$)/u;
+
+/** Answers a request to the address of a WebSocket that asks for none. */
+function refusePlain(response: ServerResponse): void {
+  response.writeHead(400, { 'content-type': 'text/plain; charset=utf-8' });
+  response.end('this address upgrades to a WebSocket, which the request does not ask for\n');
+}
+
 /** The host's public address: the object API, and the WebSockets of process sessions. */
 export function startPublicServer(
   { allowedOrigins, ...options }: Options,
@@ -32,6 +41,7 @@ export function startPublicServer(
   return startHttpServer(server, (request, response) => {
     const isAdmitted = admitOrigin(request, response, allowedOrigins);
     if (isAdmitted && isPreflight(request)) return allowPreflight(request, response);
+    if (WEB_SOCKETS.test(request.url ?? '')) return refusePlain(response);
     return handle(request, response);
   });
 }

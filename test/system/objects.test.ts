@@ -409,3 +409,15 @@ test('a file in the place of a directory, and a directory in the place of a file
   }
   t.is((await s3.get(disk, 'conflict/file')).text, 'x');
 });
+
+test('the address of a WebSocket says so to a request that asks for none', async (t) => {
+  const { s3 } = t.context;
+  const path = '/sandboxes/01983f6e-7a2b-7c3d-8e4f-5a6b7c8d9e0f/connection';
+  for (const target of [path, `${path}?token=x`]) {
+    const { status, headers, text } = await s3.call('GET', target);
+    t.is(status, 400);
+    t.is(headers.get('content-type'), 'text/plain; charset=utf-8');
+    t.regex(text, /WebSocket/u);
+  }
+  t.is((await s3.call('GET', `${path}s`)).code, 'NoSuchBucket');
+});
