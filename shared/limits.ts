@@ -32,6 +32,8 @@ export const LIMITS = {
 
   // Accounts
   apiKeysPerAccountMax: 1000,
+  // The longest life that a disk user or a port token may be given.
+  credentialTtlMsMax: 8760 * HOUR_MS,
   // How soon control nodes and hosts notice that an API key was deleted elsewhere.
   apiKeyRememberedMs: 1_000,
   apiKeysRememberedMax: 10_000,
@@ -336,7 +338,6 @@ export const LIMITS = {
   portsPerSandboxMax: 128, // Exposed ones.
   servicePortsPerSandboxMax: 64, // Found published by services; others are found anew.
   portTokensPerSandboxMax: 1000, // Unexpired ones.
-  portTokenTtlMsMax: 8760 * HOUR_MS,
   portTokenLengthMax: 256,
   // Connections that are kept to, or made to, one port; further requests wait for one.
   ingressConnectionsPerPortMax: 1024,

@@ -9,6 +9,7 @@ import {
 import { Message, PageQuery, success, successPage } from '../../shared/schemas/common.ts';
 import { presentApiKey } from '../http/presenters.ts';
 import { route } from '../http/route.ts';
+import { parseEnd } from '../services/credential-ends.ts';
 
 const tag = 'API keys';
 
@@ -29,19 +30,6 @@ const listApiKeys = route({
     return { status: 200, data: { tokens }, nextCursor: page.nextCursor };
   },
 });
-
-/** The last time with a year of four digits. */
-const END_MAX = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
-
-/** @throws AppError `bad_request` for times that RFC 3339 does not have, which the schema lets through */
-function parseEnd(text: string): number {
-  // Dates have no leap seconds: the key ends within the second before.
-  const end = Date.parse(text.replace(/:60(?=[.z+-])/iu, ':59'));
-  if (Number.isNaN(end)) {
-    throw new AppError('bad_request', 'body: expiresAt must be a time as RFC 3339 writes it');
-  }
-  return Math.min(Math.max(end, 0), END_MAX);
-}
 
 /** Written in the API's form of times, whatever zone and precision the caller's had. */
 function keyEnd(caller: Caller, wanted: string | undefined): string | undefined {

@@ -69,10 +69,17 @@ const newUsers = (
   diskId: string,
   input: CreateDisk,
   caller: Caller,
-): NewDiskUser[] =>
-  (input.authMethods ?? [{ type: 'token' as const, nickname: 'default' }]).map((user) =>
-    makeDiskUser(key, diskId, user, caller),
-  );
+): NewDiskUser[] => {
+  const given = input.authMethods ?? [{ type: 'token' as const, nickname: 'default' }];
+  const users = given.map((user) => makeDiskUser(key, diskId, user, caller));
+  // Two with one identifier are one user: the first stays, as when users are added one by one.
+  const first = new Map(users.toReversed().map((user) => [keyOf(user), user]));
+  return users.filter((user) => first.get(keyOf(user)) === user);
+};
+
+/** Tells users apart; both spellings of the role kind are one. */
+const keyOf = ({ record: { type, identifier } }: NewDiskUser): string =>
+  `${type === 'token'} ${identifier}`;
 
 const sorted = (list: readonly string[]): string[] => [...list].sort();
 

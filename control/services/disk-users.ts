@@ -1,10 +1,11 @@
-import type { Caller } from '../../shared/directory/api-keys.ts';
+import { type Caller, endWithKey } from '../../shared/directory/api-keys.ts';
 import type { DiskUserRecord } from '../../shared/directory/disk-record.ts';
 import { AppError } from '../../shared/errors.ts';
 import type { DiskUserInput } from '../../shared/schemas/disk-user.ts';
 import { randomSecret, type Ring, seal, sha256 } from '../../shared/secrets.ts';
 import type { Deps } from './deps.ts';
 import type { RequestContext } from './call-handler.ts';
+import { parseEnd, parseTtl } from './credential-ends.ts';
 import { findDisk } from './find-disk.ts';
 import { recordDisk } from './record-disk.ts';
 
@@ -27,16 +28,26 @@ function checkChosenToken(token: string, suffix: string | undefined): void {
   }
 }
 
+/** When the caller wants the user's credentials to end. @throws AppError `bad_request` */
+function endWanted({ ttl, expiresAt }: DiskUserInput): number | undefined {
+  if (ttl !== undefined && expiresAt !== undefined) {
+    throw new AppError('bad_request', 'body: give ttl or expiresAt, not both');
+  }
+  if (ttl !== undefined) return Date.now() + parseTtl(ttl);
+  return expiresAt === undefined ? undefined : parseEnd(expiresAt);
+}
+
 /**
  * A user whose credentials last as long as the caller's key at most.
- * @throws AppError `bad_request` when the token chosen by the caller does not fit
+ * @throws AppError `bad_request` when the token chosen by the caller does not fit, or its end is none
  */
 export function makeDiskUser(
   encryptionKeys: Ring<Buffer>,
   diskId: string,
   input: DiskUserInput,
-  { endsAt }: Pick<Caller, 'endsAt'>,
+  caller: Pick<Caller, 'endsAt'>,
 ): NewDiskUser {
+  const endsAt = endWithKey(caller, endWanted(input));
   const times = {
     createdAt: new Date().toISOString(),
     ...(endsAt === undefined ? {} : { expiresAt: new Date(endsAt).toISOString() }),

@@ -34,6 +34,13 @@ function checkPath(path: string, what: string): void {
 
 function toMount(input: SandboxMountInput, what: string, isSole: boolean): SandboxMount {
   const { disk_id: diskId, path, subdirectory = '', read_only: readOnly = false } = input;
+  const asked = (['queue_ms', 'checkout_paths'] as const).find((name) => input[name] !== undefined);
+  if (asked !== undefined) {
+    throw new AppError(
+      'bad_request',
+      `${what}: ${asked} is not built: sandboxes check nothing out`,
+    );
+  }
   if (path === undefined && !isSole) {
     throw new AppError('bad_request', `${what}: path is required with more than one mount`);
   }

@@ -1,13 +1,12 @@
 import { type Caller, endWithKey } from '../../shared/directory/api-keys.ts';
 import { AppError } from '../../shared/errors.ts';
-import { parseDuration } from '../../shared/duration.ts';
 import type { PortToken as PortTokenRecord } from '../../shared/directory/port-tokens.ts';
 import type { PageRequest } from '../../shared/directory/page.ts';
 import { ingressHostname } from '../../shared/ingress-hostname.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { CreatePortToken, PortToken, SandboxPort } from '../../shared/schemas/sandbox-port.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
-import { HOUR_MS } from '../../shared/units.ts';
+import { parseTtl } from './credential-ends.ts';
 import type { Deps } from './deps.ts';
 import { findSandbox } from './find-sandbox.ts';
 import type { SandboxOfAccount } from './sandbox-actions.ts';
@@ -65,20 +64,6 @@ export async function endpointsOf(
   return ports.map((port) => portAt(deps, id, port));
 }
 
-/** @throws AppError `bad_request` */
-function readTtl(ttl: string | undefined): number | undefined {
-  if (ttl === undefined) return undefined;
-  const ms = parseDuration(ttl);
-  if (ms === undefined) {
-    throw new AppError('bad_request', 'body: ttl must be a duration such as 90s, 4m or 1h30m');
-  }
-  if (ms <= 0 || ms > LIMITS.portTokenTtlMsMax) {
-    const hours = LIMITS.portTokenTtlMsMax / HOUR_MS;
-    throw new AppError('bad_request', `body: ttl must be more than 0 and at most ${hours}h`);
-  }
-  return Math.ceil(ms);
-}
-
 function presentToken(deps: Deps, sandboxId: string, record: PortTokenRecord): PortToken {
   const { id, port, createdAt, expiresAt } = record;
   return {
@@ -98,7 +83,7 @@ export async function createPortToken(
   { port, ttl }: CreatePortToken,
   caller: Caller,
 ): Promise<PortToken & { token: string }> {
-  const wantedMs = readTtl(ttl);
+  const wantedMs = ttl === undefined ? undefined : parseTtl(ttl);
   const now = Date.now();
   const end = endWithKey(caller, wantedMs === undefined ? undefined : now + wantedMs);
   const ttlMs = end === undefined ? undefined : end - now;

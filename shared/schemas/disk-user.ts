@@ -1,9 +1,35 @@
 import Type from 'typebox';
 import { taggedUnion } from '../validate.ts';
+import { LIMITS } from '../limits.ts';
+import { HOUR_MS } from '../units.ts';
 import { diskId, timestamp } from './common.ts';
+import { DURATION } from './patterns.ts';
 
 /** The spellings of the role kind: `cloudsts` is the specification's, `awssts` the client's. */
 export const stsTypes = ['cloudsts', 'awssts'] as const;
+
+const END = {
+  ttl: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 64,
+      documented: { pattern: DURATION },
+      description:
+        'How long its credentials work: a duration such as `90s`, `4m` or `1h30m`, more than 0 and ' +
+        `at most ${LIMITS.credentialTtlMsMax / HOUR_MS}h. Not together with expiresAt.`,
+      examples: ['24h'],
+    }),
+  ),
+  expiresAt: Type.Optional(
+    timestamp('When its credentials stop working; without it and ttl they do not end.'),
+  ),
+};
+/** Refused rather than ignored: the caller would hand out more than it means to. */
+const RESTRICTIONS = {
+  oneUse: Type.Optional(Type.Literal(false, { description: 'No user is of one use.' })),
+  readOnly: Type.Optional(Type.Literal(false, { description: 'Every user may write.' })),
+};
+const ONE_END = { not: { required: ['ttl', 'expiresAt'] } };
 
 const TokenUserInput = Type.Object(
   {
@@ -34,19 +60,26 @@ const TokenUserInput = Type.Object(
         examples: ['oice'],
       }),
     ),
+    ...END,
+    ...RESTRICTIONS,
   },
-  { documented: { dependentRequired: { principal: ['tokenSuffix'] } } },
+  { documented: { dependentRequired: { principal: ['tokenSuffix'] }, ...ONE_END } },
 );
 
-const StsUserInput = Type.Object({
-  type: Type.Enum([...stsTypes], { description: 'A role of a cloud account.' }),
-  principal: Type.String({
-    minLength: 1,
-    maxLength: 2048,
-    description: 'Names the role.',
-    examples: ['arn:aws:iam::123456789012:role/reader'],
-  }),
-});
+const StsUserInput = Type.Object(
+  {
+    type: Type.Enum([...stsTypes], { description: 'A role of a cloud account.' }),
+    principal: Type.String({
+      minLength: 1,
+      maxLength: 2048,
+      description: 'Names the role.',
+      examples: ['arn:aws:iam::123456789012:role/reader'],
+    }),
+    ...END,
+    ...RESTRICTIONS,
+  },
+  { documented: ONE_END },
+);
 
 /** Body of add-disk-user, and item of the deprecated `authMethods` (docs/api.md, Disk users). */
 export const DiskUserInput = taggedUnion('type', [TokenUserInput, StsUserInput]);
@@ -79,7 +112,7 @@ export const AuthorizedUser = Type.Object(
     identifier: Type.String({ description: 'Removes the user.', examples: ['user-0a1b2c3d'] }),
     createdAt: timestamp('When the user was added.'),
     expiresAt: Type.Optional(
-      timestamp('When its credentials stop working: with the API key that added it.'),
+      timestamp('When its credentials stop working; with the API key that added it at the latest.'),
     ),
   },
   { title: 'DiskUser' },

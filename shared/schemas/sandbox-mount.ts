@@ -13,6 +13,9 @@ export const SYSTEM_DIRECTORIES = [
 /** File systems of the kernel or in memory: nothing can be mounted in them either. */
 export const CLOSED_TREES = ['/.berth', '/dev', '/proc', '/run', '/sys', '/var/run'] as const;
 
+/** Refused rather than ignored: a caller relies on having the disk, or the paths, to itself. */
+const CHECKOUT = { description: 'Refused: sandboxes check nothing out.' } as const;
+
 /** A disk in the `mounts` of create-sandbox and start-sandbox (docs/mounts.md). */
 export const SandboxMountInput = Type.Object(
   {
@@ -39,8 +42,18 @@ export const SandboxMountInput = Type.Object(
     read_only: Type.Optional(
       Type.Boolean({ default: false, description: 'Whether writes to it fail, with EROFS.' }),
     ),
+    conditional: Type.Optional(
+      Type.Boolean({ description: 'Without effect: other writers may always use the disk, too.' }),
+    ),
+    queue_ms: Type.Optional(Type.Integer({ ...CHECKOUT, examples: [5000] })),
+    checkout_paths: Type.Optional(Type.Array(Type.String(), { ...CHECKOUT, examples: [['a']] })),
   },
-  { title: 'SandboxMountInput' },
+  {
+    title: 'SandboxMountInput',
+    documented: {
+      not: { anyOf: [{ required: ['queue_ms'] }, { required: ['checkout_paths'] }] },
+    },
+  },
 );
 export type SandboxMountInput = Type.Static<typeof SandboxMountInput>;
 

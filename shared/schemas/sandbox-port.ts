@@ -45,7 +45,7 @@ export const CreatePortToken = Type.Object(
         documented: { pattern: DURATION },
         description:
           `A duration such as \`90s\`, \`4m\` or \`1h30m\`, more than 0 and at most ` +
-          `${LIMITS.portTokenTtlMsMax / HOUR_MS}h; without it the token never expires.`,
+          `${LIMITS.credentialTtlMsMax / HOUR_MS}h; without it the token never expires.`,
         examples: ['1h30m'],
       }),
     ),

@@ -4,7 +4,7 @@ import type { Disk } from '../../shared/schemas/disk.ts';
 import type { AuthorizedUser } from '../../shared/schemas/disk-user.ts';
 import { sha256, unseal } from '../../shared/secrets.ts';
 import { ApiClient } from '../helpers/api.ts';
-import { createDisk, missingDiskId, readManifest } from '../helpers/disks.ts';
+import { createDisk, missingDiskId, newName, readManifest } from '../helpers/disks.ts';
 import { dumpRedis } from '../helpers/redis-contents.ts';
 import { type StackContext, stackTest } from '../helpers/stack-test.ts';
 
@@ -73,6 +73,62 @@ for (const type of ['cloudsts', 'awssts']) {
     t.deepEqual(await usersEverywhere(t, id), [user]);
   });
 }
+
+test('a user ends when it is to, and no later than in a year', async (t) => {
+  const { api } = t.context;
+  const { id } = await createDisk(api, { authMethods: [] });
+  const token = { type: 'token', nickname: 'n' };
+  const before = Date.now();
+  const brief = await addUser(api, id, { ...token, ttl: '1h30m' });
+  const livesMs = Date.parse(brief.expiresAt ?? '') - Date.parse(brief.createdAt);
+  t.true(livesMs > 5_399_000 && livesMs <= 5_400_000 + Date.now() - before, `${livesMs} ms`);
+  const expiresAt = '2030-01-02T03:04:05.678Z';
+  const role = await addUser(api, id, { type: 'cloudsts', principal: 'role', expiresAt });
+  t.is(role.expiresAt, expiresAt);
+  t.deepEqual(
+    (await usersEverywhere(t, id)).map((user) => user.expiresAt),
+    [brief.expiresAt, expiresAt],
+  );
+  for (const end of [
+    ...[{ ttl: '4' }, { ttl: '0s' }, { ttl: '8761h' }, { ttl: 60 }, { expiresAt: 'soon' }],
+    { ttl: '1h', expiresAt },
+  ]) {
+    const path = `/api/disks/${id}/users`;
+    const reply = await api.call('POST', path, { ...token, ...end });
+    t.deepEqual([reply.status, reply.body.code], [400, 'bad_request'], JSON.stringify(end));
+  }
+});
+
+test('a restriction that no user has is refused, not ignored', async (t) => {
+  const { api } = t.context;
+  const { id } = await createDisk(api, { authMethods: [] });
+  for (const restriction of [{ readOnly: true }, { oneUse: true }]) {
+    const user = { type: 'token', nickname: 'n', ...restriction };
+    t.is((await api.call('POST', `/api/disks/${id}/users`, user)).status, 400);
+    const disk = { name: newName(), authMethods: [user] };
+    t.is((await api.call('POST', '/api/disks', disk)).status, 400);
+  }
+  await addUser(api, id, { type: 'token', nickname: 'n', readOnly: false, oneUse: false });
+  t.is((await usersEverywhere(t, id)).length, 1);
+});
+
+test('a disk has each user once, however often it is given', async (t) => {
+  const { api } = t.context;
+  const principal = 'my-own-secret-token-1234';
+  const token = { type: 'token', principal, tokenSuffix: '1234' };
+  const { id } = await createDisk(api, {
+    authMethods: [
+      { ...token, nickname: 'first' },
+      { ...token, nickname: 'second' },
+      { type: 'awssts', principal },
+      { type: 'cloudsts', principal },
+    ],
+  });
+  t.deepEqual(
+    (await usersEverywhere(t, id)).map(({ type, nickname }) => nickname ?? type),
+    ['first', 'awssts'],
+  );
+});
 
 test('adding a role user again changes nothing', async (t) => {
   const { api } = t.context;

@@ -74,3 +74,12 @@ test('refused: a disk twice, and a subdirectory that leads out', (t) => {
   const out = [{ disk_id: A, subdirectory: '../x' }];
   t.throws(() => sandboxMounts(out), { message: /mounts\[0\]: subdirectory .*".." segment/u });
 });
+
+test('refused: checkouts, which a sandbox does not have; other writers are no matter', (t) => {
+  for (const checkout of [{ queue_ms: 5000 }, { checkout_paths: ['a'] }, { checkout_paths: [] }]) {
+    const mounts = [{ disk_id: A, ...checkout }];
+    t.throws(() => sandboxMounts(mounts), { code: 'bad_request', message: /sandboxes check/u });
+  }
+  const [mount] = sandboxMounts([{ disk_id: A, conditional: true }]);
+  t.deepEqual(mount, { diskId: A, path: '/mnt/service', ...plain });
+});

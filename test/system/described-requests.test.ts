@@ -92,7 +92,10 @@ const REFUSED_FOR_STATE: readonly (readonly [operation: RegExp, message: RegExp]
   [/^(?:grepDisk|streamGrep)$/u, /^pattern: /u],
   [/^(?:create|start)Sandbox$/u, /^mounts\[\d+\]: (?:\S+ overlaps|disk \S+ is mounted twice)/u],
   [/^createSandbox$/u, /^the sandboxes of this snapshot have/u],
-  [/^createSandboxPortToken$/u, /^body: ttl must be more than 0 and at most/u],
+  [
+    /^(?:createSandboxPortToken|createDisk|addDiskUser)$/u,
+    /^body: ttl must be more than 0 and at most/u,
+  ],
   [
     /^(?:createSandbox|setSandboxNetwork)$/u,
     /has two rules$|normal form$|names no host that can exist$|cannot be set by a rule$|is given twice$/u,

@@ -1813,6 +1813,27 @@ export interface components {
                  * @example oice
                  */
                 tokenSuffix?: string;
+                /**
+                 * @description How long its credentials work: a duration such as `90s`, `4m` or `1h30m`, more than 0 and at most 8760h. Not together with expiresAt.
+                 * @example 24h
+                 */
+                ttl?: string;
+                /**
+                 * Format: date-time
+                 * @description When its credentials stop working; without it and ttl they do not end.
+                 * @example 2026-03-01T12:00:00.000Z
+                 */
+                expiresAt?: string;
+                /**
+                 * @description No user is of one use.
+                 * @constant
+                 */
+                oneUse?: false;
+                /**
+                 * @description Every user may write.
+                 * @constant
+                 */
+                readOnly?: false;
             } | {
                 /**
                  * @description A role of a cloud account.
@@ -1825,6 +1846,27 @@ export interface components {
                  * @example arn:aws:iam::123456789012:role/reader
                  */
                 principal: string;
+                /**
+                 * @description How long its credentials work: a duration such as `90s`, `4m` or `1h30m`, more than 0 and at most 8760h. Not together with expiresAt.
+                 * @example 24h
+                 */
+                ttl?: string;
+                /**
+                 * Format: date-time
+                 * @description When its credentials stop working; without it and ttl they do not end.
+                 * @example 2026-03-01T12:00:00.000Z
+                 */
+                expiresAt?: string;
+                /**
+                 * @description No user is of one use.
+                 * @constant
+                 */
+                oneUse?: false;
+                /**
+                 * @description Every user may write.
+                 * @constant
+                 */
+                readOnly?: false;
             })[];
         };
         /** CreatePortToken */
@@ -2395,7 +2437,7 @@ export interface components {
             createdAt: string;
             /**
              * Format: date-time
-             * @description When its credentials stop working: with the API key that added it.
+             * @description When its credentials stop working; with the API key that added it at the latest.
              * @example 2026-03-01T12:00:00.000Z
              */
             expiresAt?: string;
@@ -3437,6 +3479,23 @@ export interface components {
              * @example false
              */
             read_only?: boolean;
+            /**
+             * @description Without effect: other writers may always use the disk, too.
+             * @example true
+             */
+            conditional?: boolean;
+            /**
+             * @description Refused: sandboxes check nothing out.
+             * @example 5000
+             */
+            queue_ms?: number;
+            /**
+             * @description Refused: sandboxes check nothing out.
+             * @example [
+             *       "a"
+             *     ]
+             */
+            checkout_paths?: string[];
         };
         /** SandboxPort */
         SandboxPort: {
@@ -4306,6 +4365,27 @@ export interface operations {
                      * @example oice
                      */
                     tokenSuffix?: string;
+                    /**
+                     * @description How long its credentials work: a duration such as `90s`, `4m` or `1h30m`, more than 0 and at most 8760h. Not together with expiresAt.
+                     * @example 24h
+                     */
+                    ttl?: string;
+                    /**
+                     * Format: date-time
+                     * @description When its credentials stop working; without it and ttl they do not end.
+                     * @example 2026-03-01T12:00:00.000Z
+                     */
+                    expiresAt?: string;
+                    /**
+                     * @description No user is of one use.
+                     * @constant
+                     */
+                    oneUse?: false;
+                    /**
+                     * @description Every user may write.
+                     * @constant
+                     */
+                    readOnly?: false;
                 } | {
                     /**
                      * @description A role of a cloud account.
@@ -4318,6 +4398,27 @@ export interface operations {
                      * @example arn:aws:iam::123456789012:role/reader
                      */
                     principal: string;
+                    /**
+                     * @description How long its credentials work: a duration such as `90s`, `4m` or `1h30m`, more than 0 and at most 8760h. Not together with expiresAt.
+                     * @example 24h
+                     */
+                    ttl?: string;
+                    /**
+                     * Format: date-time
+                     * @description When its credentials stop working; without it and ttl they do not end.
+                     * @example 2026-03-01T12:00:00.000Z
+                     */
+                    expiresAt?: string;
+                    /**
+                     * @description No user is of one use.
+                     * @constant
+                     */
+                    oneUse?: false;
+                    /**
+                     * @description Every user may write.
+                     * @constant
+                     */
+                    readOnly?: false;
                 };
             };
         };
