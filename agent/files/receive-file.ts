@@ -15,13 +15,15 @@ const PIECE_BYTES = 64 * KiB - LENGTH_BYTES;
 /** Tells that all has come: without it the guest drops the upload. */
 const END = Buffer.alloc(LENGTH_BYTES);
 
+/** Conditions of a write; If-Modified-Since is of reads alone (RFC 9110, section 13.1.3). */
+const CONDITIONS = ['if-match', 'if-none-match', 'if-unmodified-since'] as const;
+
 /** @param found what is there now, if anything @throws AppError `precondition_failed` */
 function checkConditions(headers: IncomingHttpHeaders, found: FileStat | undefined): void {
-  const { 'if-match': ifMatch, 'if-none-match': ifNoneMatch } = headers;
-  const conditions = { 'if-match': ifMatch, 'if-none-match': ifNoneMatch };
+  const conditions = Object.fromEntries(CONDITIONS.map((name) => [name, headers[name]]));
   const holds =
     found === undefined
-      ? ifMatch === undefined
+      ? headers['if-match'] === undefined
       : checkPreconditions(conditions, httpFactsOf(found)) === 'proceed';
   if (!holds) throw new AppError('precondition_failed', 'what is at the path is not as asked for');
 }
@@ -76,7 +78,7 @@ export async function receiveFile(
 ): Promise<FilesAnswer> {
   const { headers } = request;
   const exclusive = headers['if-none-match']?.trim() === '*';
-  const unchanged = headers['if-match'] !== undefined || headers['if-none-match'] !== undefined;
+  const unchanged = CONDITIONS.some((name) => headers[name] !== undefined);
   await using worker = await files.begin(operation, { exclusive, unchanged });
   request.on('error', () => worker.fail(new AppError('cancelled', 'the caller is gone')));
   await readResult(worker);

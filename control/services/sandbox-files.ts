@@ -125,6 +125,16 @@ export async function openSandboxFile(
 }
 
 /**
+ * Refuses headers with which a request means something else, and which are not obeyed.
+ * @throws AppError `bad_request`
+ */
+function refuseHeaders(headers: IncomingHttpHeaders, names: readonly string[]): void {
+  const given = names.find((name) => headers[name] !== undefined);
+  if (given === undefined) return;
+  throw new AppError('bad_request', `the header ${given} is not obeyed here: leave it out`);
+}
+
+/**
  * Writes the request's body to a file.
  * @throws AppError `precondition_failed`, and what the host says
  */
@@ -133,6 +143,7 @@ export async function writeSandboxFile(
   path: Buffer,
   { mode, uid, gid, parents, follow = true, sync }: WriteFileQuery,
 ): Promise<{ status: number; data: SandboxFile }> {
+  refuseHeaders(context.headers, ['content-range', 'content-encoding']);
   const operation = {
     ...{ type: 'write' as const, path: encode(path), follow },
     ...definedOnly({ parents, sync, mode: modeOf(mode), uid, gid }),
@@ -160,6 +171,7 @@ export async function removeSandboxFile(
   context: FilesContext,
   { path, recursive }: { readonly path: Buffer; readonly recursive: boolean },
 ): Promise<void> {
+  refuseHeaders(context.headers, ['if-match', 'if-none-match', 'if-unmodified-since']);
   await ask(context, { type: 'remove', path: encode(path), recursive });
 }
 

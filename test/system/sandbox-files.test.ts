@@ -54,6 +54,28 @@ test('preconditions decide on reading and writing', async (t) => {
   t.is((await files.get(path)).toString(), 'two');
 });
 
+test('a time is a condition of a write, and what is not obeyed is refused', async (t) => {
+  const { api, stack, id } = t.context;
+  const files = new Files(stack, api, id);
+  const path = '/tmp/dated';
+  const { modified_at: modifiedAt } = await files.put(path, 'one');
+  const at = (seconds: number): string =>
+    new Date(Date.parse(modifiedAt) + seconds * 1000).toUTCString();
+  const ask = async (method: string, headers: Record<string, string>): Promise<number> => {
+    const body = method === 'PUT' ? { body: 'two' } : {};
+    return (await files.fetch(method, path, { headers, ...body })).status;
+  };
+  t.is(await ask('PUT', { 'if-unmodified-since': at(-5) }), 412);
+  t.is(await ask('PUT', { 'content-range': 'bytes 0-2/6' }), 400);
+  t.is(await ask('PUT', { 'content-encoding': 'gzip' }), 400);
+  for (const condition of ['if-match', 'if-none-match', 'if-unmodified-since']) {
+    t.is(await ask('DELETE', { [condition]: '"other"' }), 400, condition);
+  }
+  t.is((await files.get(path)).toString(), 'one');
+  t.is(await ask('PUT', { 'if-unmodified-since': at(5) }), 200);
+  t.is((await files.get(path)).toString(), 'two');
+});
+
 test('paths are bytes; errors say what is there', async (t) => {
   const { api, stack, id } = t.context;
   const files = new Files(stack, api, id);
