@@ -309,10 +309,10 @@ export class SandboxJournal {
     );
   }
 
-  /** All commands of a sandbox in the order of their execution. */
-  async execsOf(sandboxId: string): Promise<SandboxExecRow[]> {
-    const sql = 'SELECT * FROM sandbox_execs WHERE sandbox_id = ? ORDER BY position';
-    return (await all(this.#database, sql, [sandboxId])).map(toExec);
+  /** Ids of all commands of a sandbox in the order of their execution. */
+  async execIds(sandboxId: string): Promise<string[]> {
+    const sql = 'SELECT id FROM sandbox_execs WHERE sandbox_id = ? ORDER BY position';
+    return (await all(this.#database, sql, [sandboxId])).map((row) => String(row['id']));
   }
 
   /** Adds commands that another host's journal had; those that are there stay as they are. */

@@ -2,6 +2,9 @@ import { randomBytes } from 'node:crypto';
 import { open, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 
+/** Contents of a file; in parts, each is made once the one before was written. */
+type Contents = string | Buffer | AsyncIterable<string>;
+
 /** Makes a file's contents, or a directory's entries, durable (fsync). */
 export async function syncPath(path: string): Promise<void> {
   const file = await open(path, 'r');
@@ -24,7 +27,7 @@ export async function syncPaths(paths: readonly string[]): Promise<void> {
 export async function writeDurably(
   directory: string,
   name: string,
-  contents: string | Buffer,
+  contents: Contents,
 ): Promise<void> {
   const temporary = await writeBeside(directory, name, contents);
   await rename(temporary, join(directory, name));
@@ -38,7 +41,7 @@ export async function writeDurably(
 export async function writeBeside(
   directory: string,
   name: string,
-  contents: string | Buffer,
+  contents: Contents,
 ): Promise<string> {
   const temporary = join(directory, `.${name}-${randomBytes(6).toString('hex')}`);
   const file = await open(temporary, 'wx', 0o600);

@@ -8,27 +8,36 @@ import { parseJson } from '../../../shared/json.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { sandboxExecStatuses } from '../../../shared/schemas/sandbox-record.ts';
 import { type Ring, seal, unseal } from '../../../shared/secrets.ts';
+import { KiB } from '../../../shared/units.ts';
 import { compile } from '../../../shared/validate.ts';
 import type { SandboxExecRow, SandboxJournal } from '../../journal/sandbox-journal.ts';
 import { SerialQueue } from '../../queues/serial-queue.ts';
 import { failpoint } from '../../system/failpoint.ts';
-import { readFileWithin } from '../../system/read-file-within.ts';
+import { readLinesWithin } from '../../system/read-file-within.ts';
 import { writeDurably } from '../../system/write-durably.ts';
 import { onSharedThread } from '../execs/shared-threads.ts';
 
 /*
  * The records of a sandbox's commands, kept in the machine's directory like the sandbox's own
  * (carried-sandbox.ts). Each line of the file is sealed for this machine and has some records: the
- * first one all that the journal had when the file was written, the others those that began or ended
+ * first ones all that the journal had when the file was written, the others those that began or ended
  * since. The file is written anew when the others have become many. A line without its end was being
  * written when its host died.
+ *
+ * Commands may be long. So records are read, sealed and written a line at a time, and the lines are
+ * short: nothing else happens in the agent while one of them is sealed or opened.
  */
 
 const FILE = 'execs.sealed';
 const RECORDS_KEPT_MAX = 2 * LIMITS.sandboxExecsListedMax;
-/** The longest command of each record, sealed. */
-const BYTES_MAX = RECORDS_KEPT_MAX * LIMITS.commandBytesMax;
-const APPENDED = { linesMax: 4 * LIMITS.sandboxExecsListedMax, bytesMax: BYTES_MAX / 4 } as const;
+/** A line ends with the record with which its commands are together as long as this. */
+const LINE_LENGTH = 256 * KiB;
+/** The longest command of each record, sealed: JSON may have six bytes for one, and base64 eight. */
+const BYTES_MAX = RECORDS_KEPT_MAX * 8 * LIMITS.commandBytesMax;
+const APPENDED = {
+  linesMax: 4 * LIMITS.sandboxExecsListedMax,
+  bytesMax: (RECORDS_KEPT_MAX / 4) * LIMITS.commandBytesMax,
+} as const;
 
 const optional = Type.Optional;
 const Uuid = Type.String({ pattern: sandboxIdPattern });
@@ -75,9 +84,15 @@ export async function readExecs(
   { id, vmId }: { readonly id: string; readonly vmId: string },
 ): Promise<SandboxExecRow[]> {
   const execs = new Map<string, SandboxExecRow>();
-  for (const line of await readLines(join(directory, FILE))) {
-    const text = unseal(keys, line, contextOf(vmId));
-    merge(execs, parseExecs(parseJson(text), FILE).execs as SandboxExecRow[]);
+  try {
+    await onSharedThread(async () => {
+      for await (const line of readLinesWithin(join(directory, FILE), BYTES_MAX)) {
+        const text = unseal(keys, line, contextOf(vmId));
+        merge(execs, parseExecs(parseJson(text), FILE).execs as SandboxExecRow[]);
+      }
+    });
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') throw error;
   }
   const rows = [...execs.values()];
   if (rows.some(({ sandboxId }) => sandboxId !== id))
@@ -85,15 +100,11 @@ export async function readExecs(
   return rows;
 }
 
-/** The lines that are whole; none without a file. */
-async function readLines(path: string): Promise<string[]> {
-  try {
-    const bytes = await onSharedThread(() => readFileWithin(path, BYTES_MAX));
-    return bytes.toString('utf8').split('\n').slice(0, -1);
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return [];
-    throw error;
-  }
+type ExecJournal = Pick<SandboxJournal, 'execIds' | 'exec'>;
+
+interface Appended {
+  readonly lines: number;
+  readonly bytes: number;
 }
 
 /** The file of one sandbox of this host. */
@@ -101,20 +112,20 @@ export class KeptExecs {
   readonly #directory: string;
   readonly #keys: Ring<Buffer>;
   readonly #sandbox: { readonly id: string; readonly vmId: string };
-  readonly #journal: Pick<SandboxJournal, 'execsOf'>;
+  readonly #journal: ExecJournal;
   readonly #queue = new SerialQueue();
   /** The newest records that are not in the file yet. */
   readonly #waiting = new Map<string, SandboxExecRow>();
   /** The write that will take what waits. */
   #next: Promise<void> | undefined;
   /** Counts of appended lines since the file was written; undefined unless all else is in it. */
-  #appended: { lines: number; bytes: number } | undefined;
+  #appended: Appended | undefined;
 
   constructor(
     directory: string,
     keys: Ring<Buffer>,
     sandbox: { readonly id: string; readonly vmId: string },
-    journal: Pick<SandboxJournal, 'execsOf'>,
+    journal: ExecJournal,
   ) {
     this.#directory = directory;
     this.#keys = keys;
@@ -144,17 +155,14 @@ export class KeptExecs {
   async #write(): Promise<void> {
     this.#next = undefined;
     const rows = new Map(this.#waiting);
-    const { lines = 0, bytes = 0 } = this.#appended ?? {};
-    const isLong = lines >= APPENDED.linesMax || bytes >= APPENDED.bytesMax;
-    const isWhole = this.#appended !== undefined && !isLong;
+    const appended = this.#appended;
+    const isWhole = appended !== undefined && !isLong(appended);
     // A failure may have written half a line.
     this.#appended = undefined;
     try {
-      const write = (): Promise<number> => (isWhole ? this.#append(rows) : this.#writeAll(rows));
-      const added = await onSharedThread(write);
-      this.#appended = isWhole
-        ? { lines: lines + 1, bytes: bytes + added }
-        : { lines: 0, bytes: 0 };
+      const write = (): Promise<Appended> =>
+        isWhole ? this.#append(rows, appended) : this.#writeAll(rows);
+      this.#appended = await onSharedThread(write);
       for (const [id, row] of rows) if (this.#waiting.get(id) === row) this.#waiting.delete(id);
     } finally {
       // Those that have waited for so long are in the journal.
@@ -164,32 +172,67 @@ export class KeptExecs {
     }
   }
 
-  /** @returns how many bytes it wrote */
-  async #append(rows: ReadonlyMap<string, SandboxExecRow>): Promise<number> {
-    if (rows.size === 0) return 0;
-    const line = this.#lineOf(rows);
+  async #append(rows: ReadonlyMap<string, SandboxExecRow>, before: Appended): Promise<Appended> {
+    if (rows.size === 0) return before;
+    let { lines, bytes } = before;
     // Not made here: a machine that another host has by now takes its files along.
     const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_NOFOLLOW;
     const file = await failpoint('append execs', () => open(join(this.#directory, FILE), flags));
     try {
-      await file.writeFile(line);
+      for await (const line of this.#linesOf(rows.values())) {
+        await file.writeFile(line);
+        lines += 1;
+        bytes += line.length;
+      }
       await file.sync(); // As ExecOutput.sync.
     } finally {
       await file.close();
     }
-    return line.length;
+    return { lines, bytes };
   }
 
-  async #writeAll(rows: ReadonlyMap<string, SandboxExecRow>): Promise<number> {
-    const all = new Map<string, SandboxExecRow>();
-    merge(all, await this.#journal.execsOf(this.#sandbox.id));
-    merge(all, rows.values());
-    await failpoint('keep execs', () => writeDurably(this.#directory, FILE, this.#lineOf(all)));
-    return 0;
+  async #writeAll(rows: ReadonlyMap<string, SandboxExecRow>): Promise<Appended> {
+    const lines = this.#linesOf(this.#allWith(rows));
+    await failpoint('keep execs', () => writeDurably(this.#directory, FILE, lines));
+    return { lines: 0, bytes: 0 };
   }
 
-  #lineOf(rows: ReadonlyMap<string, SandboxExecRow>): string {
-    const text = JSON.stringify({ version: 1, execs: [...rows.values()] });
+  /** The records of the journal, and those that it is being given. */
+  async *#allWith(rows: ReadonlyMap<string, SandboxExecRow>): AsyncGenerator<SandboxExecRow> {
+    const { id: sandboxId } = this.#sandbox;
+    const others = new Map(rows);
+    for (const id of await this.#journal.execIds(sandboxId)) {
+      const both = new Map<string, SandboxExecRow>();
+      const ofJournal = await this.#journal.exec(sandboxId, id);
+      const given = others.get(id);
+      others.delete(id);
+      for (const row of [ofJournal, given]) if (row !== undefined) merge(both, [row]);
+      yield* both.values();
+    }
+    yield* others.values();
+  }
+
+  async *#linesOf(
+    rows: Iterable<SandboxExecRow> | AsyncIterable<SandboxExecRow>,
+  ): AsyncGenerator<string> {
+    let execs: SandboxExecRow[] = [];
+    let length = 0;
+    for await (const row of rows) {
+      execs.push(row);
+      length += row.command.length;
+      if (length < LINE_LENGTH) continue;
+      yield this.#lineOf(execs);
+      execs = [];
+      length = 0;
+    }
+    if (execs.length > 0) yield this.#lineOf(execs);
+  }
+
+  #lineOf(execs: readonly SandboxExecRow[]): string {
+    const text = JSON.stringify({ version: 1, execs });
     return `${seal(this.#keys, text, contextOf(this.#sandbox.vmId))}\n`;
   }
 }
+
+const isLong = ({ lines, bytes }: Appended): boolean =>
+  lines >= APPENDED.linesMax || bytes >= APPENDED.bytesMax;

@@ -28,10 +28,13 @@ async function newMachine() {
   const { path } = directory;
   const sandbox = { id: newSandboxId(), vmId: newSandboxId() };
   const journal: SandboxExecRow[] = [];
-  const execsOf = async (): Promise<SandboxExecRow[]> => [...journal];
+  const stored = {
+    execIds: async () => journal.map(({ id }) => id),
+    exec: async (_sandboxId: string, wanted: string) => journal.find(({ id }) => id === wanted),
+  };
   return Object.assign(directory, {
     ...{ sandbox, journal, file: join(path, FILE) },
-    open: () => new KeptExecs(path, KEYS, sandbox, { execsOf }),
+    open: () => new KeptExecs(path, KEYS, sandbox, stored),
     /** The records that another host finds. */
     read: () => readExecs(path, KEYS, sandbox),
     states: async () =>
@@ -92,6 +95,26 @@ test('many commands at once are written together, and the file does not grow wit
   }
   t.true(bytesMax < 1024 * 5 * LIMITS.sandboxExecsListedMax, `${bytesMax} bytes`);
   t.true((await machine.states()).includes(`${together[0]?.id} completed`));
+});
+
+test('long commands are sealed one by one, since nothing else happens meanwhile', async (t) => {
+  await using machine = await newMachine();
+  const { journal, sandbox, file } = machine;
+  // JSON has six bytes for each of these.
+  const command = '\u0001'.repeat(LIMITS.commandBytesMax);
+  journal.push(...Array.from({ length: 4 }, () => ended(running(sandbox.id, command))));
+  const kept = machine.open();
+  await kept.complete();
+  const more = Array.from({ length: 4 }, () => running(sandbox.id, command));
+  await Promise.all(more.map((row) => kept.keep(row)));
+  const lines = (await readFile(file, 'latin1')).split('\n').slice(0, -1);
+  t.is(lines.length, journal.length + more.length);
+  const found = await machine.read();
+  t.deepEqual(
+    found.map(({ id }) => id),
+    [...journal, ...more].map(({ id }) => id),
+  );
+  t.true(found.every((row) => row.command === command));
 });
 
 test('a record that could not be written is written with the next one', async (t) => {

@@ -15,7 +15,7 @@ import { temporaryDirectory } from '../../../helpers/temporary.ts';
 
 const KEYS = [randomBytes(32)] as const;
 const FILE = 'sandbox.sealed';
-const noExecs = { execsOf: async () => [] };
+const noExecs = { execIds: async () => [], exec: async () => undefined };
 const hostId = newHostId();
 
 const rowOf = (vmId: string) => ({
