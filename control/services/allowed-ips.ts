@@ -1,5 +1,6 @@
 import ipaddr from 'ipaddr.js';
 import { AppError } from '../../shared/errors.ts';
+import { parseNetwork } from '../../shared/http/ip-allowlist.ts';
 import type { Deps } from './deps.ts';
 import type { RequestContext } from './call-handler.ts';
 import { recordDisk } from './record-disk.ts';
@@ -13,11 +14,8 @@ const isAddress = (text: string): boolean =>
 
 /** Normal form of an address or CIDR block, so that equal lists compare equal. */
 function normalise(text: string): string {
-  if (isAddress(text)) return ipaddr.parse(text).toString();
-  if (isAddress(text.split('/')[0] ?? '') && ipaddr.isValidCIDR(text)) {
-    const [address, bits] = ipaddr.parseCIDR(text);
-    return `${address.toString()}/${bits}`;
-  }
+  const isBlock = isAddress(text.split('/')[0] ?? '') && ipaddr.isValidCIDR(text);
+  if (isAddress(text) || isBlock) return parseNetwork(text).join('/');
   throw new AppError('bad_request', `allowedIps: ${text} is not an IP address or CIDR block`);
 }
 

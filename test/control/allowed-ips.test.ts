@@ -41,6 +41,9 @@ test(normal, ['::'], ['::']);
 test(normal, ['0.0.0.0/0', '::/0'], ['0.0.0.0/0', '::/0']);
 test(normal, ['10.0.0.1/32'], ['10.0.0.1/32']);
 test(normal, ['10.0.0.1', '10.0.0.1'], ['10.0.0.1']);
+test(normal, ['::ffff:10.0.0.1', '::FFFF:a00:1/128'], ['10.0.0.1', '10.0.0.1/32']);
+test(normal, ['::ffff:10.0.0.0/104', '::ffff:0:0/96'], ['10.0.0.0/8', '0.0.0.0/0']);
+test(normal, ['::ffff:0:0/95'], ['::ffff:0:0/95']);
 
 const bad = test.macro({
   async exec(t, allowedIps: unknown) {
