@@ -126,7 +126,7 @@ test('hanging up does not end a request with a key', async (t) => {
   t.is(again.headers.get('idempotency-replayed'), 'true');
 });
 
-for (const key of ['x'.repeat(256), 'white space', 'ümlaut']) {
+for (const key of ['', 'x'.repeat(256), 'white space', 'ümlaut']) {
   test(`the key ${key.slice(0, 12)} is refused`, async (t) => {
     const headers = { 'idempotency-key': Buffer.from(key).toString('latin1') };
     const reply = await t.context.api.call('POST', '/api/tokens', { name: 'x' }, headers);

@@ -203,8 +203,8 @@ async function answer(
   route: Route,
   { caller, run }: { caller: Caller; run: (callerGone: () => AbortSignal) => Promise<Reply> },
 ): Promise<void> {
-  const key = route.idempotent === true ? ctx.get('idempotency-key') : '';
-  if (key === '') {
+  const key = route.idempotent === true ? ctx.req.headers['idempotency-key'] : undefined;
+  if (key === undefined) {
     const reply = await withUpload(route, ctx, () => run(() => hangUpSignal(ctx)));
     if (!('stream' in reply)) return render(ctx, reply);
     endStream(reply, route, caller);
@@ -214,7 +214,7 @@ async function answer(
   const fingerprint = fingerprintOf(ctx, caller);
   const call = {
     accountId: caller.accountId,
-    key: checkKey(key),
+    key: checkKey(String(key)),
     fingerprint,
     requestId,
     signal: hangUpSignal(ctx),
