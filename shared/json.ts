@@ -8,7 +8,7 @@ export interface JsonBounds {
 const DEPTH_MAX = 32;
 const VALUES_MAX = 100_000;
 
-const [QUOTE, BACKSLASH, COMMA] = [0x22, 0x5c, 0x2c];
+const [QUOTE, BACKSLASH, COLON, COMMA] = [0x22, 0x5c, 0x3a, 0x2c];
 const [ARRAY_BEGIN, ARRAY_END, OBJECT_BEGIN, OBJECT_END] = [0x5b, 0x5d, 0x7b, 0x7d];
 
 /** The text exceeds a bound or has a forbidden key; it may be valid JSON otherwise. */
@@ -60,14 +60,68 @@ function checkShape(text: string, depthMax: number, valuesMax: number): void {
   }
 }
 
-/** The index of the closing quote of the string whose contents begin at `from`, or the text's end. */
+/**
+ * Finds the first key that occurs twice in an object. `JSON.parse` silently keeps the last value
+ * (RFC 8259, section 4, leaves it open).
+ * @param text valid JSON
+ */
+export function findDuplicateKey(text: string): string | undefined {
+  /** The keys so far of each object that is open. */
+  const open: Set<string>[] = [];
+  let string = { from: 0, end: 0 };
+  for (let at = 0; at < text.length; at += 1) {
+    switch (text.charCodeAt(at)) {
+      case QUOTE: {
+        string = { from: at, end: endOfString(text, at + 1) + 1 };
+        at = string.end - 1;
+        break;
+      }
+      case COLON: {
+        const key = readString(text.slice(string.from, string.end));
+        if (open.at(-1)?.has(key) === true) return key;
+        open.at(-1)?.add(key);
+        break;
+      }
+      case OBJECT_BEGIN: {
+        open.push(new Set());
+        break;
+      }
+      case OBJECT_END: {
+        open.pop();
+        break;
+      }
+    }
+  }
+  return undefined;
+}
+
+/** The text that a string of JSON stands for. */
+const readString = (json: string): string =>
+  // oxlint-disable-next-line no-restricted-properties -- A string has no shape to check.
+  json.includes('\\') ? String(JSON.parse(json)) : json.slice(1, -1);
+
+/** How many characters are looked at one by one before a search for the next quote. */
+const WALKED = 64;
+
+/**
+ * The index of the closing quote of the string whose contents begin at `from`, or the text's end. A
+ * search is fast over plain text, and slow where every other character is an escaped quote.
+ */
 function endOfString(text: string, from: number): number {
-  for (let at = text.indexOf('"', from); at !== -1; at = text.indexOf('"', at + 1)) {
+  for (let at = from; at < text.length;) {
+    for (const end = at + WALKED; at < end; at += 1) {
+      const character = text.charCodeAt(at);
+      if (character === QUOTE) return at;
+      if (character === BACKSLASH) at += 1;
+    }
+    const quote = text.indexOf('"', at);
+    if (quote === -1) break;
     let backslashes = 0;
-    while (at - backslashes > from && text.charCodeAt(at - backslashes - 1) === BACKSLASH) {
+    while (quote - backslashes > at && text.charCodeAt(quote - backslashes - 1) === BACKSLASH) {
       backslashes += 1;
     }
-    if (backslashes % 2 === 0) return at;
+    if (backslashes % 2 === 0) return quote;
+    at = quote + 1;
   }
   return text.length;
 }

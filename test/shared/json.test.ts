@@ -1,6 +1,6 @@
 import test from 'ava';
 import * as fc from '../helpers/fast-check.ts';
-import { JsonRefused, parseJson } from '../../shared/json.ts';
+import { findDuplicateKey, JsonRefused, parseJson } from '../../shared/json.ts';
 import { jsonValues } from '../helpers/json-values.ts';
 
 const refused = { instanceOf: JsonRefused };
@@ -52,6 +52,18 @@ test('brackets and commas in strings do not count, however the strings end', (t)
   t.is(parseJson(JSON.stringify(','.repeat(200_000))), ','.repeat(200_000));
 });
 
+test('strings end where they do, wherever their escapes are', (t) => {
+  const parts = ['', '"', '\\', '\\"', '\n', 'a', 'a'.repeat(63), 'a'.repeat(64), 'a'.repeat(65)];
+  fc.assert(
+    fc.property(fc.array(fc.constantFrom(...parts), { maxLength: 12 }), (chosen) => {
+      const string = chosen.join('');
+      const value = [string, { [string]: '[' }];
+      t.deepEqual(parseJson(JSON.stringify(value), { valuesMax: 5 }), value);
+    }),
+    { numRuns: 2000 },
+  );
+});
+
 test('the number of values is bounded', (t) => {
   t.throws(() => parseJson(`[${'0,'.repeat(200_000)}0]`), refused);
   t.throws(() => parseJson(`[${'[],'.repeat(200_000)}0]`), refused);
@@ -64,4 +76,18 @@ test('the key __proto__ is refused at any depth and in any spelling, but allowed
   t.throws(() => parseJson('[{"a":{"__prot\\u006f__":1,"\\u005f_proto__":1}}]'), refused);
   t.throws(() => parseJson('{"_\\u005Fproto__":1}'), refused);
   t.deepEqual(parseJson('["__proto__"]'), ['__proto__']);
+});
+
+test('a key that occurs twice in one object is found, however it is written', (t) => {
+  t.is(findDuplicateKey('{"a":1,"b":2,"a":3}'), 'a');
+  t.is(findDuplicateKey('{"x":[{"a":{"c":1},"\\u0061":2}]}'), 'a');
+  t.is(findDuplicateKey('{"\\"":1, "\\u0022" : 2}'), '"');
+  t.is(findDuplicateKey('{"":1,"":2}'), '');
+  t.is(findDuplicateKey('[{"a":"a"},{"a":":"},{"b":{"a":1},"a":["a","a"]}]'), undefined);
+  fc.assert(
+    fc.property(jsonValues, (value) => {
+      t.is(findDuplicateKey(JSON.stringify(value)), undefined);
+      t.is(findDuplicateKey(`{"k":1,"v":${JSON.stringify(value)},"k":2}`), 'k');
+    }),
+  );
 });

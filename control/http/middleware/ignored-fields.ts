@@ -50,8 +50,9 @@ function* unknownFields(shape: Shape, value: unknown, path: Path): Generator<Pat
   if (isOpen) return;
   for (const [name, field] of Object.entries(value)) {
     const fieldShape = Object.hasOwn(known, name) ? known[name] : others?.additionalProperties;
-    if (isObject(fieldShape)) yield* unknownFields(fieldShape, field, [...path, name]);
-    else yield [...path, name];
+    if (!isObject(fieldShape)) yield [...path, name];
+    // Nothing is begun for a plain value: there may be very many.
+    else if (typeof field === 'object') yield* unknownFields(fieldShape, field, [...path, name]);
   }
 }
 
