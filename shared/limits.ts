@@ -59,6 +59,8 @@ export const LIMITS = {
   webhookDeliveriesKeptMs: 30 * DAY_MS,
   // How long an answer waits until the change that it tells of is in the audit log.
   auditMsMax: 2_000,
+  // Lines that wait for the audit log's file; further ones are reported as lost.
+  auditLinesWaitingMax: 10_000,
   // And how long until replicas of Redis have what it tells of.
   replicaConfirmMsMax: 2_000,
   disksPerAccountMax: 10_000,
