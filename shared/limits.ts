@@ -140,6 +140,7 @@ export const LIMITS = {
 
   // Object API; sizes and times are those of S3
   objectKeyBytesMax: 1024,
+  objectPathBytesMax: 4095, // PATH_MAX, without its NUL.
   objectNameBytesMax: 255, // NAME_MAX of ext4.
   objectBytesMax: 5 * TiB,
   partBytesMin: 5 * MiB, // All but the last one.

@@ -13,8 +13,8 @@ export interface ObjectPath {
 }
 
 /** @throws S3Error `InvalidArgument`, `KeyTooLongError` (docs/object-api.md, Errors) */
-export function parseKey(key: string): ObjectPath {
-  if (Buffer.byteLength(key) > LIMITS.objectKeyBytesMax) throw new S3Error('KeyTooLongError');
+export function parseKey(key: string, bytesMax: number = LIMITS.objectKeyBytesMax): ObjectPath {
+  if (Buffer.byteLength(key) > bytesMax) throw new S3Error('KeyTooLongError');
   const isDirectory = key.endsWith('/');
   const path = isDirectory ? key.slice(0, -1) : key;
   const segments = path.split('/');
@@ -30,10 +30,13 @@ export function parseKey(key: string): ObjectPath {
   return { path, parent: segments.join('/'), name, isDirectory };
 }
 
-/** Reads the key of an object that may exist; undefined when no object can have it. */
+/**
+ * Reads the key of an object that may exist; undefined when no object can have it. A command may
+ * have made longer paths than keys to write can be.
+ */
 export function parseReadKey(key: string): ObjectPath | undefined {
   try {
-    return parseKey(key);
+    return parseKey(key, LIMITS.objectPathBytesMax);
   } catch (error) {
     if (error instanceof S3Error) return undefined;
     throw error;

@@ -12,12 +12,13 @@ import {
   truncate,
   writeFile,
 } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, posix } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import { onBehalfOf } from '../../../../agent/disks/disk-threads.ts';
 import type { ObjectInfo } from '../../../../agent/objects/store/object-info.ts';
 import { TICK_MS } from '../../../../agent/objects/store/settled-file.ts';
+import { run } from '../../../../agent/system/spawn.ts';
 import { LIMITS } from '../../../../shared/limits.ts';
 import { bodyOf, contentOf, mountDisk, type MountedDisk } from '../../../helpers/mounted-disk.ts';
 import { MiB, TiB } from '../../../../shared/units.ts';
@@ -205,6 +206,26 @@ test('keys that cannot be files are refused, missing, and deleted', async (t) =>
   t.is(Buffer.byteLength(longest), 1024);
   t.is((await put(disk, longest, 'x')).sizeBytes, 1);
   t.is((await put(disk, `a/${'ü'.repeat(127)}x`, 'x')).sizeBytes, 1);
+});
+
+test('a longer path than a key to write is read, listed and deleted', async (t) => {
+  const { disk } = t.context;
+  const { store, layout } = disk;
+  const names = Array.from({ length: 16 }, () => 'd'.repeat(250));
+  const key = `deep/${names.join('/')}/file`;
+  const parent = posix.dirname(key);
+  // Step by step: the whole path on the host is longer than system calls take.
+  const step = `for name in ${parent.split('/').join(' ')}; do mkdir -p $name && cd $name; done`;
+  const write = `cd "$0" && ${step} && printf deep >file`;
+  await run('/bin/sh', ['-c', write, layout.contents]);
+  t.true(Buffer.byteLength(key) > 4000);
+  t.is((await contentOf(store, key)).toString(), 'deep');
+  t.is((await store.head(key)).sizeBytes, 4);
+  const list = async () => (await store.list({ prefix: 'deep/', after: '', limit: 9 })).entries;
+  t.like(await list(), [{ key, sizeBytes: 4 }]);
+  await t.throwsAsync(put(disk, key, 'x'), { code: 'KeyTooLongError' });
+  await store.delete(key);
+  t.deepEqual(await list(), []);
 });
 
 test('a key with a slash at its end is a directory', async (t) => {
