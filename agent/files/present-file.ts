@@ -36,9 +36,16 @@ export function joinPath(directory: Buffer, entry: Buffer): Buffer {
   );
 }
 
+/** Larger numbers of JSON are not read exactly. */
+const SIZE_SHOWN_MAX = BigInt(Number.MAX_SAFE_INTEGER);
+
+/** Whether the length of a file can be told, as answers with its content must. */
+export const hasTellableSize = ({ size }: FileStat): boolean => size <= SIZE_SHOWN_MAX;
+
 /** A file as the API shows it. @param target of a link */
 export function presentFile(path: Buffer, stat: FileStat, target?: Buffer): SandboxFile {
-  const { type, mode, uid, gid, size, mtime } = stat;
+  const { type, mode, uid, gid, mtime } = stat;
+  const size = hasTellableSize(stat) ? stat.size : SIZE_SHOWN_MAX;
   return {
     ...presentPath(path),
     ...{ type, size: Number(size), mode: mode.toString(8).padStart(4, '0'), uid, gid },

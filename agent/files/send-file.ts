@@ -5,7 +5,7 @@ import { FILE_REQUEST_HEADERS } from '../../shared/links/data-protocol.ts';
 import { respondWithFile } from '../objects/http/file-response.ts';
 import type { ByteRange } from '../objects/protocol/byte-ranges.ts';
 import type { FileWorker } from '../sandboxes/files/file-worker.ts';
-import { httpFactsOf } from './present-file.ts';
+import { hasTellableSize, httpFactsOf } from './present-file.ts';
 import { readResult, readStat } from './worker-answers.ts';
 
 const gone = (): AppError => new AppError('cancelled', 'the caller is gone');
@@ -52,7 +52,10 @@ export async function sendFile(
   response: ServerResponse,
 ): Promise<void> {
   await readResult(worker);
-  const facts = httpFactsOf(await readStat(worker));
+  const stat = await readStat(worker);
+  if (!hasTellableSize(stat))
+    throw new AppError('file_too_large', 'the file is too long to be read');
+  const facts = httpFactsOf(stat);
   const method = request.method === 'HEAD' ? 'HEAD' : 'GET';
   const asked = FILE_REQUEST_HEADERS.map((name) => [name, request.headers[name]?.toString()]);
   const { status, headers, body } = respondWithFile(

@@ -7,6 +7,7 @@ import { text } from 'node:stream/consumers';
 import { type IncomingMessage, request } from 'node:http';
 import { once } from 'node:events';
 import { Berth, NotFoundError } from '@berth/sdk';
+import type { SandboxFile } from '../../shared/schemas/sandbox-file.ts';
 import { MiB } from '../../shared/units.ts';
 import {
   containerSettings,
@@ -74,6 +75,22 @@ test('a time is a condition of a write, and what is not obeyed is refused', asyn
   t.is((await files.get(path)).toString(), 'one');
   t.is(await ask('PUT', { 'if-unmodified-since': at(5) }), 200);
   t.is((await files.get(path)).toString(), 'two');
+});
+
+test('a directory can be listed whatever the size of its files', async (t) => {
+  const { api, stack, id } = t.context;
+  const files = new Files(stack, api, id);
+  await outputOf(api, id, 'mkdir /dev/shm/huge && truncate -s 8191P /dev/shm/huge/file');
+  const { data } = (await files.call<{ entries: SandboxFile[] }>('GET', '/list?path=/dev/shm/huge'))
+    .body;
+  t.deepEqual(
+    data.entries.map(({ path, size }) => [path, size]),
+    [['/dev/shm/huge/file', Number.MAX_SAFE_INTEGER]],
+  );
+  const read = await files.fetch('GET', '/dev/shm/huge/file');
+  t.is(read.status, 413);
+  t.like(await read.json(), { code: 'file_too_large' });
+  await outputOf(api, id, 'rm -r /dev/shm/huge');
 });
 
 test('paths are bytes; errors say what is there', async (t) => {

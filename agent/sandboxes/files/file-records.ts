@@ -68,6 +68,7 @@ export interface FileStat {
   readonly mode: number;
   readonly uid: number;
   readonly gid: number;
+  /** May be more than a number holds exactly. */
   readonly size: bigint;
   readonly ino: bigint;
   readonly mtimeNs: bigint;
@@ -88,6 +89,7 @@ const TYPES = {
 } as const;
 type FileType = (typeof TYPES)[keyof typeof TYPES];
 
+const SIZE_MAX = 2n ** 63n - 1n; // Of loff_t. Only a sparse file is nearly as long.
 const DAY_MS_MAX = 8_640_000_000_000_000n; // The last moment of Date (ECMA-262, section 21.4.1.1).
 const FOUR_DIGITS_MS = 253_402_300_799_999n; // The end of the year 9999, for RFC 3339.
 
@@ -107,7 +109,7 @@ export function decodeFileStat(bytes: Buffer): FileStat {
   const mode = bytes.readUInt16LE(1);
   const size = bytes.readBigUInt64LE(11);
   if (type === undefined || mode > 0o7777) throw new Error('no such type of file');
-  if (size > BigInt(Number.MAX_SAFE_INTEGER)) throw new Error('no file is so large');
+  if (size > SIZE_MAX) throw new Error('no file is so large');
   const mtimeNs = moment(bytes, 27);
   return {
     ...{ type, mode, size, mtimeNs, mtime: toDate(mtimeNs) },
