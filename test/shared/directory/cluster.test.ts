@@ -251,10 +251,11 @@ test('a job is taken back for certain only from the primary that it was queued a
     const first = await add('first');
     t.is(first.primary, await cluster.ask(from, (node) => node.info('server')).then(runId));
     t.true(await jobs.takeBack(first));
-    t.false(await jobs.takeBack(first));
+    t.true(await jobs.takeBack(first), 'as the call before told');
     const moved = await add('moved');
     await cluster.moveSlot(prefix, from, await cluster.anotherPrimary(from));
     t.false(await jobs.takeBack(moved), 'it may have been begun at the former primary');
+    t.false(await jobs.takeBack(moved), 'no more so because it was taken back here');
     t.true(await jobs.takeBack(await add('second')));
     t.is((await jobs.waiting(queue)).count, 0);
   } finally {

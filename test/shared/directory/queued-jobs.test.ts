@@ -40,12 +40,14 @@ function startWorker(server: Server, run: (id: string) => Promise<void>): AsyncD
   return { [Symbol.asyncDispose]: () => worker.close(true) };
 }
 
-test('a waiting job is taken back once, and no host ever gets it', async (t) => {
+test('a waiting job that was taken back no host ever gets, and another call tells the same', async (t) => {
   const { server, queue, jobs } = t.context;
   await add(t.context, 'taken-back');
   await add(t.context, 'stays');
   t.true(await jobs.takeBack({ queue, id: 'taken-back', primary: undefined }));
-  t.false(await jobs.takeBack({ queue, id: 'taken-back', primary: undefined }));
+  // The first answer may have been lost with its connection.
+  t.true(await jobs.takeBack({ queue, id: 'taken-back', primary: undefined }));
+  t.true((await server.redis.pttl(queue.toKey('taken-back:takenBack'))) > 0);
   const ran: string[] = [];
   await using _worker = startWorker(server, async (id) => {
     ran.push(id);
