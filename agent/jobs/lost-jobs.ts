@@ -20,7 +20,8 @@ export class LostJobs {
   readonly #done = new Set<string>();
   /** Jobs that were active in Redis but not running here at the last check. */
   #absent: ReadonlySet<string> = new Set();
-  #lost: ReadonlySet<string> = new Set();
+  /** Lost jobs that must not begin any more: they were reported, or are a former agent's. */
+  readonly #settled = new Set<string>();
 
   /** @param onLost called once for a job that was lost before it began; it will never begin */
   constructor(worker: Worker, onLost: (job: Job) => void, log: Logger) {
@@ -36,7 +37,7 @@ export class LostJobs {
    *   more from a primary that had not heard that it was taken
    */
   begin(id: string): boolean {
-    if (this.#lost.has(id) || this.#running.has(id)) return false;
+    if (this.#settled.has(id) || this.#running.has(id)) return false;
     this.#running.add(id);
     return true;
   }
@@ -58,19 +59,27 @@ export class LostJobs {
       for (const id of doneBefore) if (!active.includes(id)) this.#done.delete(id);
       // Lost means absent at two checks in a row: a job may be arriving, or leaving the queue.
       const lost = absent.filter((id) => this.#absent.has(id));
-      const found = lost.filter((id) => !this.#lost.has(id));
       this.#absent = new Set(absent);
-      this.#lost = new Set(lost);
-      for (const id of found) await this.#report(id);
+      for (const id of this.#settled) if (!active.includes(id)) this.#settled.delete(id);
+      for (const id of lost) if (!this.#settled.has(id)) await this.#report(id);
     } catch (error) {
       this.#log.warn({ err: toError(error) }, 'job:lostCheckFailed');
     }
   }
 
+  /**
+   * Reports a lost job. What cannot be read now is reported at a later check, and keeps no other from
+   * it.
+   */
   async #report(id: string): Promise<void> {
-    const job = await Job.fromId(this.#worker, id);
-    // A job that a former agent of this host took may have begun.
-    if (job === undefined || (job.processedOn ?? this.#startedAt) < this.#startedAt) return;
-    this.#onLost(job);
+    try {
+      const job = await Job.fromId(this.#worker, id);
+      if (job === undefined || this.#running.has(id) || this.#done.has(id)) return;
+      this.#settled.add(id);
+      // A job that a former agent of this host took may have begun.
+      if ((job.processedOn ?? this.#startedAt) >= this.#startedAt) this.#onLost(job);
+    } catch (error) {
+      this.#log.warn({ jobId: id, err: toError(error) }, 'job:lostReportFailed');
+    }
   }
 }
