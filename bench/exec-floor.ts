@@ -88,7 +88,7 @@ async function openLeast(stack: Stack, diskPath: string) {
   const mount = { diskPath, subdirectory: '', path: '', readOnly: false, dataOnly: false };
   const run = async (): Promise<void> => {
     const container = await pool.take();
-    const { stdout, stderr } = await container.run('true', [mount]);
+    const { stdout, stderr } = await container.run(() => 'true', [mount]);
     await closeTails(stdout, stderr);
   };
   const sync = async (): Promise<void> => {

@@ -163,12 +163,13 @@ export class Container {
   /**
    * Runs the command to its end. Afterwards none of its processes is left and the disks are no
    * longer mounted for it. Call it once.
+   * @param command called when all is mounted; nothing of the command has run before
    * @param output receives stdout while the command runs; without it, the last part is kept
    * @throws AppError `bad_request` when a subdirectory cannot be mounted; Error when the container
    *   was killed
    */
   async run(
-    command: ContainerCommand,
+    command: () => ContainerCommand,
     mounts: readonly ContainerMount[],
     output?: OutputSink,
   ): Promise<ContainerExit> {
@@ -292,7 +293,7 @@ export class Container {
   }
 
   async #runCommand(
-    command: ContainerCommand,
+    command: () => ContainerCommand,
     init: InitChannel,
     runcEnded: Promise<undefined>,
   ): Promise<ContainerExit> {
@@ -302,7 +303,7 @@ export class Container {
     });
     const exited = (once(init, 'exited') as Promise<[number]>).then(([code]) => code);
     exited.catch(() => undefined);
-    init.run(command);
+    init.run(command());
     const exitCode = await inSpan({ name: 'command' }, () => Promise.race([exited, runcEnded]));
     const endedAt = performance.now();
     if (this.#killed) throw new Error('the container was killed');

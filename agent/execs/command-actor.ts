@@ -55,6 +55,8 @@ export class CommandActor {
   readonly #disks: ReadonlyMap<string, DiskActor>;
   readonly #claims = new Map<string, DiskClaim>();
   #container: Container | undefined;
+  /** Whether the container has been given the command: before, nothing of it has run. */
+  #isGiven = false;
   #ending: AppError | undefined;
   readonly #ended = new AbortController();
   /** Settles when the command's row is durable, where it has to be, or the command is ended. */
@@ -80,7 +82,8 @@ export class CommandActor {
   /**
    * Runs the command. When this settles, no process of the command is left and its disks are released.
    * @param onBegun called when the command's turn has come; after that its outcome may be unknown
-   * @throws AppError the cause when the command was ended (`timeout`, `cancelled`, …)
+   * @throws AppError the cause when the command was ended (`timeout`, `cancelled`, …); `unavailable`
+   *   when that was before anything of it ran
    */
   async run(onBegun: () => void): Promise<ContainerExit> {
     const { id, accountId, requestId, deadlineAt } = this.#spec;
@@ -182,11 +185,16 @@ export class CommandActor {
     // The command was ended while it waited for a container.
     if (this.#ending !== undefined) {
       runInBackground('container.kill', () => this.#container?.kill());
+      this.#throwIfEnded();
     }
     const { command, output } = this.#spec;
     const container = this.#container;
+    const given = (): ContainerCommand => {
+      this.#isGiven = true;
+      return command();
+    };
     const exit = await inSpan({ name: 'container.run' }, async (span) => {
-      const end = await container.run(command(), mounts, output);
+      const end = await container.run(given, mounts, output);
       span.set({ 'berth.exit_code': end.exitCode });
       return end;
     });
@@ -221,7 +229,9 @@ export class CommandActor {
   }
 
   #throwIfEnded(): void {
-    if (this.#ending !== undefined) throw this.#ending;
+    if (this.#ending === undefined) return;
+    // A search may be repeated in any case, and its deadline is an end like any other.
+    throw this.#isGiven || !this.writesToDisks ? this.#ending : notBegun(this.#ending);
   }
 
   /** Removes the container and then the journal row, without holding up the answer. */
@@ -236,6 +246,17 @@ export class CommandActor {
       }
     })();
   }
+}
+
+/** The error for a command that was ended before anything of it ran: its caller may repeat it. */
+function notBegun(cause: AppError): AppError {
+  const { code, message } = cause;
+  if (code === 'timeout') {
+    const tooLate = 'the deadline passed before the command could begin; try again';
+    return new AppError('unavailable', tooLate, { cause });
+  }
+  if (code !== 'outcome_unknown') return cause;
+  return new AppError('unavailable', `${message}; the command had not begun; try again`, { cause });
 }
 
 const checkoutsOf = ({ subdirectory, checkouts, checkoutWaitMs }: ExecMount): Checkout[] =>

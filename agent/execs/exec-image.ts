@@ -54,7 +54,7 @@ export async function checkExecImage(reference: string, host: ContainerHost): Pr
   const container = new Container(host, newJobId());
   try {
     await container.start();
-    const { exitCode, stdout, stderr } = await container.run('true', []);
+    const { exitCode, stdout, stderr } = await container.run(() => 'true', []);
     const text = (await stderr.read()).toString().trim();
     await closeTails(stdout, stderr);
     if (exitCode === 0) return;

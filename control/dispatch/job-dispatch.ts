@@ -48,10 +48,25 @@ function answerGraceMs<K extends JobKind>({ kind, payload }: JobCall<K>): number
 /** Hosts take these from their queues at once, or not at all. */
 const isTakenAtOnce = (kind: JobKind): boolean => jobKind(kind).queue !== 'host';
 
-/** Callers may simply ask again for work on disks; to them, all other work has timed out. */
-function explainOverdue(kind: JobKind, error: AppError): AppError {
-  if (error.code !== 'timeout' || jobKind(kind).queue !== 'host') return error;
-  return new AppError('unavailable', `${error.message}; try again`, { cause: error });
+/**
+ * Callers may simply ask again for what a host did not begin by its deadline, and for work on disks.
+ * To a search its deadline is an end like any other.
+ */
+function explainTimeout(kind: JobKind, error: AppError): AppError {
+  if (error.code !== 'timeout' || kind === 'grep.run') return error;
+  const message = `${error.message}; try again`;
+  if (error instanceof NotTaken) return new NotTaken(error.hostId, 'unavailable', message);
+  if (jobKind(kind).queue !== 'host') return error;
+  return new AppError('unavailable', message, { cause: error });
+}
+
+/** A host owes the answer to a job that it may have begun, and that it was to have ended by now. */
+function explainSilence(kind: JobKind): AppError {
+  const { queue, isRepeatable } = jobKind(kind);
+  const message = 'the host did not answer in time';
+  if (queue === 'host' || isRepeatable) return new AppError('timeout', message);
+  const unknown = `${message}; whether the work was done is not known`;
+  return new AppError('outcome_unknown', unknown);
 }
 
 export interface JobDispatchDeps {
@@ -95,7 +110,8 @@ export class JobDispatch {
   /**
    * Runs a job on a host, at most once.
    * @throws NotTaken when the host has surely not begun it; AppError what the agent says, or:
-   *   `outcome_unknown` when it may have begun, `timeout` for a command, `cancelled`
+   *   `outcome_unknown` when it may have begun, `timeout` for a search and repeatable work on a
+   *   sandbox, `cancelled`
    */
   call<K extends JobKind>(call: JobCall<K>): Promise<JobReply<K>> {
     const id = newJobId();
@@ -108,8 +124,7 @@ export class JobDispatch {
     const queued = await this.#plan(call, id);
     const settlement = this.#hub.waiters.waitFor(id, call.hostId, call.onPart);
     const overdue = setTimeout(
-      () =>
-        this.#hub.waiters.giveUp(id, new AppError('timeout', 'the host did not answer in time')),
+      () => runInBackground('job.giveUpOverdue', () => this.#giveUpOverdue(queued, call.kind)),
       call.deadlineAt - Date.now() + answerGraceMs(call),
     );
     const untaken = setInterval(() => {
@@ -123,7 +138,7 @@ export class JobDispatch {
       if (call.signal?.aborted === true) hangUp();
       const settled = await settlement;
       if (settled.kind === 'answer') return settled.answer as JobReply<K>;
-      if (settled.kind === 'error') throw explainOverdue(call.kind, settled.error);
+      if (settled.kind === 'error') throw explainTimeout(call.kind, settled.error);
       throw await this.#explainLoss(queued, call.kind, settled.accepted);
     } finally {
       clearTimeout(overdue);
@@ -206,6 +221,14 @@ export class JobDispatch {
     } catch {
       return false; // Redis cannot be reached.
     }
+  }
+
+  async #giveUpOverdue(queued: Queued, kind: JobKind): Promise<void> {
+    const { id, hostId } = queued;
+    const error = (await this.#takeBack(queued))
+      ? new NotTaken(hostId, 'timeout', 'the host did not take the work in time')
+      : explainSilence(kind);
+    this.#hub.waiters.giveUp(id, error);
   }
 
   /** Hosts take commands at once: one that does not is cut off from Redis, or about to end. */

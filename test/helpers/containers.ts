@@ -67,7 +67,7 @@ export async function runInContainer(
 ): Promise<CommandOutput> {
   const container = new Container(host, randomUUID());
   await container.start();
-  const { exitCode, stdout, stderr } = await container.run(command, mounts);
+  const { exitCode, stdout, stderr } = await container.run(() => command, mounts);
   await container.gone;
   const [out, err] = await Promise.all([stdout.read(), stderr.read()]);
   await closeTails(stdout, stderr);

@@ -120,7 +120,10 @@ async function readMarks(api: ApiClient, diskId: string): Promise<Map<string, nu
   return counts;
 }
 
-/** How often the command may have run, given its answer. */
+/**
+ * How often the command may have run, given its answer. There is no `timeout`: one that has not begun
+ * by its deadline is `unavailable`, and once begun it ends at once.
+ */
 const runsAllowed: Record<string, readonly [least: number, most: number]> = {
   ok: [1, 1],
   unavailable: [0, 0],

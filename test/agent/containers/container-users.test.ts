@@ -41,7 +41,7 @@ async function newDisk(containers: TestContainers): Promise<ContainerMount> {
 async function begin(host: ContainerHost, command: string, disk: ContainerMount) {
   const container = new Container(host, randomUUID());
   await container.start();
-  const exit = container.run(command, [disk]);
+  const exit = container.run(() => command, [disk]);
   exit.catch(() => undefined);
   return {
     exit,

@@ -25,7 +25,7 @@ test('a container that is killed at any moment of its run ends, and leaves nothi
     const container = new Container(host, randomUUID());
     await container.start();
     // Many mounts: runc may end while they are made.
-    const run = container.run('sleep 60', mountsOf(disk, 32));
+    const run = container.run(() => 'sleep 60', mountsOf(disk, 32));
     const failed = t.throwsAsync(run);
     await sleep(delayMs);
     await container.kill();
@@ -52,7 +52,7 @@ test('nothing is left of a container whose runc is killed, whether it waits or r
   for (const isRunning of [false, true]) {
     const container = new Container(host, randomUUID());
     await container.start();
-    const failed = isRunning ? t.throwsAsync(container.run('sleep 60', [])) : undefined;
+    const failed = isRunning ? t.throwsAsync(container.run(() => 'sleep 60', [])) : undefined;
     const runcs = await processesWith('runc', 'run', container.id);
     t.true(runcs.length > 0);
     const group = trackingGroup(host.cgroups, `${host.cgroupParent}/${container.id}`);

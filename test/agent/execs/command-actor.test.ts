@@ -8,6 +8,7 @@ import { CommandActor } from '../../../agent/execs/command-actor.ts';
 import { Journal } from '../../../agent/journal/journal.ts';
 import { FairTurns } from '../../../agent/queues/fair-turns.ts';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
+import { AppError } from '../../../shared/errors.ts';
 import { newAccountId, newJobId, newRequestId } from '../../../shared/ids.ts';
 import { createLogger } from '../../../shared/log.ts';
 import { openContainers } from '../../helpers/containers.ts';
@@ -28,15 +29,16 @@ async function openCommands() {
   return {
     journal,
     pool,
+    turns,
     containers: () => readdir(containers.host.containersDir),
     /** A command, and what it has put out so far. */
-    command(line: string, { id = newJobId(), dataOnly = false } = {}) {
+    command(line: string, { id = newJobId(), dataOnly = false, leftMs = LONGEST_MS } = {}) {
       const pieces: Buffer[] = [];
       const spec = {
         ...{ id, accountId: newAccountId(), requestId: newRequestId(), mounts: [] },
         command: () => line,
         dataOnly,
-        deadlineAt: Date.now() + LONGEST_MS,
+        deadlineAt: Date.now() + leftMs,
         output: {
           write: (piece: Buffer) => {
             pieces.push(Buffer.from(piece));
@@ -142,4 +144,39 @@ test('a command that was begun is not begun again, whether or not its row is dur
   const exit = await told;
   await closeTails(exit.stdout, exit.stderr);
   await first.actor.cleared;
+});
+
+test('a command whose turn does not come by its deadline was not begun', async (t) => {
+  await using commands = await openCommands();
+  const taken = [1, 2].map(() => commands.turns.tryAcquire('another account'));
+  const { actor } = commands.command('true', { leftMs: 200 });
+  let isBegun = false;
+  const told = actor.run(() => {
+    isBegun = true;
+  });
+  await t.throwsAsync(told, { code: 'unavailable' });
+  t.false(isBegun);
+  const search = commands.command('true', { leftMs: 200, dataOnly: true });
+  await t.throwsAsync(
+    search.actor.run(() => undefined),
+    { code: 'timeout' },
+    'its deadline is an end like any other',
+  );
+  for (const turn of taken) turn?.release();
+});
+
+test('a command that is ended before a container has it was not begun', async (t) => {
+  await using commands = await openCommands();
+  const { actor, output } = commands.command('echo begun');
+  const told = actor.run(() => {
+    actor.end(new AppError('outcome_unknown', 'the host shut down'));
+  });
+  await t.throwsAsync(told, { code: 'unavailable', message: /the host shut down; .*not begun/u });
+  await actor.cleared;
+  t.is(output(), '');
+  const cancelled = commands.command('echo begun');
+  const gone = cancelled.actor.run(() => {
+    cancelled.actor.end(new AppError('cancelled', 'the caller hung up'));
+  });
+  await t.throwsAsync(gone, { code: 'cancelled' });
 });
