@@ -103,6 +103,14 @@ function firstScope({ prefix, delimiter }: ListRequest, afterBytes: Buffer): Sco
   return { ...names, after: Buffer.alloc(0) };
 }
 
+/** A directory whose entries are being listed. */
+interface Level {
+  readonly scope: Scope;
+  readonly page: DirectoryPage;
+  /** The index of the page's next entry. */
+  next: number;
+}
+
 const SLASH = 0x2f;
 
 class Walk {
@@ -116,21 +124,41 @@ class Walk {
     this.#request = request;
   }
 
-  async *entriesOf(scope: Scope): AsyncGenerator<ListedEntry> {
-    const own = scope.hasKey ? await findDirectoryKey(this.#contents, scope.path) : undefined;
-    if (own !== undefined) yield own;
-    for (let after: Buffer | undefined = scope.after; after !== undefined;) {
-      const page = await this.#names({ ...scope, after });
-      this.#held += page.entries.length;
-      for (const entry of page.entries) {
-        const key = scope.path + entry.name;
-        if (!entry.isDirectory) yield { key, ...present(entry) };
-        else if (this.#request.delimiter !== undefined) yield { prefix: `${key}/` };
-        else yield* this.entriesOf(childScope(scope, entry.name));
+  /** Not by a generator for each directory: an entry would pass through those of all above it. */
+  async *entriesOf(first: Scope): AsyncGenerator<ListedEntry> {
+    const levels: Level[] = [];
+    for (let entered: Scope | undefined = first; ;) {
+      if (entered !== undefined) {
+        const own = entered.hasKey
+          ? await findDirectoryKey(this.#contents, entered.path)
+          : undefined;
+        if (own !== undefined) yield own;
+        levels.push(await this.#begin(entered, entered.after));
+        entered = undefined;
       }
-      this.#held -= page.entries.length;
-      after = page.after;
+      const level = levels.at(-1);
+      if (level === undefined) return;
+      const { scope, page } = level;
+      const entry = page.entries[level.next];
+      level.next += 1;
+      if (entry === undefined) {
+        levels.pop();
+        this.#held -= page.entries.length;
+        if (page.after !== undefined) levels.push(await this.#begin(scope, page.after));
+      } else if (!entry.isDirectory) {
+        yield { key: scope.path + entry.name, ...present(entry) };
+      } else if (this.#request.delimiter !== undefined) {
+        yield { prefix: `${scope.path}${entry.name}/` };
+      } else {
+        entered = childScope(scope, entry.name);
+      }
     }
+  }
+
+  async #begin(scope: Scope, after: Buffer): Promise<Level> {
+    const page = await this.#names({ ...scope, after });
+    this.#held += page.entries.length;
+    return { scope, page, next: 0 };
   }
 
   async #names({ path, prefix, after }: Scope): Promise<DirectoryPage> {

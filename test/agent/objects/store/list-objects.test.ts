@@ -1,4 +1,5 @@
 /* Listings, against a model that holds all keys in memory and knows nothing of directories. */
+import { createHook } from 'node:async_hooks';
 import { mkdir, open, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
@@ -296,4 +297,30 @@ test(`${WIDE} keys of one directory come in pages in byte order`, async (t) => {
   t.true(keys.every((key, index) => index === 0 || compareKeys(keys[index - 1] ?? '', key) < 0));
   const status = await readFile('/proc/self/status', 'utf8');
   t.log(/VmHWM.*/u.exec(status)?.[0]);
+});
+
+test('an entry takes no more work for the directories that it lies in', async (t) => {
+  await using disk = await mountDisk();
+  const { store } = disk;
+  const { contents } = disk.layout;
+  const files = 200;
+  const work: number[] = [];
+  for (const depth of [100, 300]) {
+    const path = `d${depth}/${'d/'.repeat(depth)}`;
+    await mkdir(join(contents, path), { recursive: true });
+    for (let index = 0; index < files; index += 1)
+      await writeFile(join(contents, path, `${index}`), '');
+    let promises = 0;
+    const init = (_id: number, type: string): void => {
+      if (type === 'PROMISE') promises += 1;
+    };
+    const hook = createHook({ init }).enable();
+    const { names } = await namesOf(store, { prefix: `d${depth}/` });
+    hook.disable();
+    t.is(names.length, files);
+    work.push(promises);
+  }
+  const [shallow = 0, deep = 0] = work;
+  // Each directory is read, and that takes some; it is not taken again for each file.
+  t.true(deep < 3 * shallow && deep < 100 * files, `${shallow} and ${deep} promises`);
 });
