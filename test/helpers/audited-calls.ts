@@ -20,6 +20,18 @@ const outcomeOf = (status: number): string => {
   return status < 500 ? 'refused' : 'failed';
 };
 
+/** The log and the activity may have calls of the same moment in another order. */
+const ORDER_SLACK = 100;
+
+/** Of each account, the entries of the log that its activity must still have. */
+function keptOf(entries: readonly ActivityEvent[]): Set<string> {
+  const byAccount = Map.groupBy(entries, ({ accountId }) => accountId);
+  const kept = [...byAccount.values()].flatMap((all) =>
+    all.slice(-(LIMITS.activityPerAccountMax - ORDER_SLACK)),
+  );
+  return new Set(kept.map(({ eventId }) => eventId));
+}
+
 /** Remembers each call of the API that any `ApiClient` of this process makes. */
 export class AuditedCalls {
   readonly #seen: SeenReply[] = [];
@@ -41,12 +53,11 @@ export class AuditedCalls {
    * @returns what is wrong, one line each
    */
   async findFaults(stack: Stack): Promise<string[]> {
-    const logged = Map.groupBy(
-      await readAuditLog(stack.environment['AUDIT_LOG'] ?? ''),
-      ({ details }) => String(details['requestId']),
-    );
+    const log = await readAuditLog(stack.environment['AUDIT_LOG'] ?? '');
+    const logged = Map.groupBy(log, ({ details }) => String(details['requestId']));
+    const kept = keptOf(log);
     const { activity } = await stack.openDirectory();
-    const accounts = new Set([...logged.values()].flat().map(({ accountId }) => accountId));
+    const accounts = new Set(log.map(({ accountId }) => accountId));
     const listed = new Set<string>();
     for (const accountId of accounts) {
       if (accountId === undefined) continue; // The call was nobody's: the key was wrong.
@@ -62,7 +73,7 @@ export class AuditedCalls {
       const route = routes.find(({ operationId }) => operationId === reply.operationId);
       const entries = logged.get(reply.requestId) ?? [];
       const problem =
-        route === undefined ? 'is no route' : whatIsWrong({ route, reply, entries, listed });
+        route === undefined ? 'is no route' : whatIsWrong({ route, reply, entries, kept, listed });
       return problem === undefined ? [] : [`${reply.operationId} ${reply.status}: ${problem}`];
     });
   }
@@ -72,11 +83,13 @@ function whatIsWrong({
   route,
   reply: { status, code },
   entries,
+  kept,
   listed,
 }: {
   readonly route: Route;
   readonly reply: SeenReply;
   readonly entries: readonly ActivityEvent[];
+  readonly kept: ReadonlySet<string>;
   readonly listed: ReadonlySet<string>;
 }): string | undefined {
   if (!isChange(route)) return entries.length === 0 ? undefined : 'a call that reads left an entry';
@@ -97,5 +110,7 @@ function whatIsWrong({
   if (isOfNobody !== (accountId === undefined)) return `is of ${accountId}`;
   if (isOfNobody) return undefined;
   if (typeof details['keyId'] !== 'string') return 'says not with which key';
-  return listed.has(eventId) ? undefined : 'is not in the activity of the account';
+  return listed.has(eventId) || !kept.has(eventId)
+    ? undefined
+    : 'is not in the activity of the account';
 }
