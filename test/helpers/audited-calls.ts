@@ -23,7 +23,7 @@ const outcomeOf = (status: number): string => {
 /** The log and the activity may have calls of the same moment in another order. */
 const ORDER_SLACK = 100;
 
-/** Of each account, the entries of the log that its activity must still have. */
+/** Entries of the log that the activity of their account must still have. */
 function keptOf(entries: readonly ActivityEvent[]): Set<string> {
   const byAccount = Map.groupBy(entries, ({ accountId }) => accountId);
   const kept = [...byAccount.values()].flatMap((all) =>

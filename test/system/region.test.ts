@@ -4,7 +4,7 @@ import { measureRegion, type RegionFigures } from '../../bench/region-measure.ts
 
 const size = { agents: 20, sandboxesPerAgent: 25, disksPerAgent: 2, hostsPerProcess: 20 } as const;
 const one = { controls: 2, linkedHosts: 1000, hasRedisCluster: false } as const;
-const load = { actionsPerSecond: 10, seconds: 2 } as const;
+const load = { actionsPerSecond: 10, seconds: 4 } as const;
 
 /** Shows that all calls were made, and none failed. */
 function assertServed(t: ExecutionContext, figures: RegionFigures): void {
