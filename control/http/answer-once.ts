@@ -5,6 +5,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import { seal, sha256, tryUnseal } from '../../shared/secrets.ts';
 import type { Deps } from '../services/deps.ts';
 import { statusOf, toCallerError } from './error-status.ts';
+import { textLength } from './long-answer.ts';
 import type { Reply } from './route.ts';
 import { parseJson } from '../../shared/json.ts';
 
@@ -98,10 +99,12 @@ async function keep(
   request: KeyedRequest,
   kept: Kept,
 ): Promise<void> {
-  const text = JSON.stringify(kept);
+  const data = kept.kind === 'reply' && 'data' in kept.reply ? kept.reply.data : undefined;
+  // Long output is not rendered to find out that it is too long.
+  const text = textLength(data) > LIMITS.idempotentAnswerBytesMax ? '' : JSON.stringify(kept);
   const keys = deps.config.cluster.encryptionKeys;
   const status = kept.kind === 'reply' ? kept.reply.status : statusOf[kept.code];
-  const isKept = Buffer.byteLength(text) <= LIMITS.idempotentAnswerBytesMax;
+  const isKept = text !== '' && Buffer.byteLength(text) <= LIMITS.idempotentAnswerBytesMax;
   const answer = isKept ? { answer: seal(keys, text, sealContext(accountId, keyHash)) } : {};
   const finished = { ...request, status, ...answer };
   await deps.directory.idempotencyKeys

@@ -14,6 +14,7 @@ import type { Deps } from '../../services/deps.ts';
 import type { EnvelopeReply, Reply, Route, StreamReply } from '../route.ts';
 import { answerOnce } from '../answer-once.ts';
 import { requireScope } from '../key-rights.ts';
+import { hasLongText, streamEnvelope } from '../long-answer.ts';
 import { addsToDirectory } from '../route-errors.ts';
 import type { Authenticator } from '../../../shared/directory/authenticator.ts';
 import { listIgnoredFields } from './ignored-fields.ts';
@@ -109,6 +110,11 @@ function hangUpSignal(ctx: RequestContext): AbortSignal {
 function render(ctx: RequestContext, { status, data, nextCursor }: EnvelopeReply): void {
   ctx.status = status;
   if (status === 204) return;
+  if (hasLongText(data)) {
+    ctx.type = 'json';
+    ctx.body = streamEnvelope(data);
+    return;
+  }
   ctx.body = {
     success: true,
     ...(data === undefined ? {} : { data }),
