@@ -27,6 +27,12 @@ export class AccountQuotas {
     forMs: LIMITS.accountLimitsReadEveryMs,
     max: LIMITS.accountsRememberedMax,
   });
+  /**
+   * Until when requests of an account are refused without asking Redis, by `performance.now()`. The
+   * library can do that as well, but by the wall clock: one that is set back would refuse them for as
+   * long.
+   */
+  readonly #refusedUntil = new Map<string, number>();
   /** By requests per second. */
   readonly #limiters = new Map<number, RateLimiterRedis>();
 
@@ -40,11 +46,14 @@ export class AccountQuotas {
   async takeRequest(accountId: string): Promise<RequestQuota | undefined> {
     const { requestsPerSecond: max } = await this.#limitsOf(accountId);
     if (max === undefined) return undefined;
-    const key = keys.accountRequests(accountId);
+    const resetMs = (this.#refusedUntil.get(accountId) ?? 0) - performance.now();
+    if (resetMs > 0) return { max, left: 0, resetMs: Math.ceil(resetMs), isExceeded: true };
     try {
-      return quotaOf(max, await this.#limiterOf(max).consume(key), false);
+      const taken = await this.#limiterOf(max).consume(keys.accountRequests(accountId));
+      return quotaOf(max, taken, false);
     } catch (thrown) {
       if (!(thrown instanceof RateLimiterRes)) throw thrown;
+      this.#refuse(accountId, thrown.msBeforeNext);
       return quotaOf(max, thrown, true);
     }
   }
@@ -59,6 +68,11 @@ export class AccountQuotas {
     return used < max ? undefined : { limit: 'diskBytes', max, used };
   }
 
+  #refuse(accountId: string, ms: number): void {
+    if (this.#refusedUntil.size >= LIMITS.accountsRememberedMax) this.#refusedUntil.clear();
+    this.#refusedUntil.set(accountId, performance.now() + ms);
+  }
+
   #limitsOf(accountId: string): Promise<AccountLimits> {
     return this.#limits.read(accountId, () => this.#settings.get(accountId));
   }
@@ -69,7 +83,6 @@ export class AccountQuotas {
     const limiter = new RateLimiterRedis({
       storeClient: storeOf(this.#redis),
       points,
-      inMemoryBlockOnConsumed: points, // Requests over the limit are refused without asking Redis.
       duration: 1,
       keyPrefix: '',
     });

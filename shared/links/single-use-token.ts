@@ -25,15 +25,16 @@ export function signOnce(
 /**
  * The receiver's memory of used tokens. A token lives for `partTokenTtlMs` by the signer's clock,
  * which may be ahead of ours by as much again. Tokens signed before this memory began are refused,
- * because a former process of the same name may have accepted them.
+ * because a former process of the same name may have accepted them. Ages are those of a clock that
+ * nobody sets: the wall clock may be hours ahead when a host starts, and is then set back.
  */
 export class SingleUseTokens {
   readonly #secrets: Ring<string>;
-  readonly #begunAt = Date.now();
+  readonly #begunAt = performance.now();
   /** Used tokens in two generations, each kept for the longest time that a token can be valid here. */
   #recent = new Set<string>();
   #former = new Set<string>();
-  #turnedAt = Date.now();
+  #turnedAt = performance.now();
 
   /** @param secrets those of the cluster */
   constructor(secrets: Ring<string>) {
@@ -48,11 +49,13 @@ export class SingleUseTokens {
     const { exp, nonce } = claims;
     if (typeof exp !== 'number' || typeof nonce !== 'string') return 'invalid';
     if (exp > now + LIMITS.partTokenTtlMs * 2) return 'invalid';
-    if (exp - LIMITS.partTokenTtlMs < this.#begunAt) return 'expired';
-    return this.#remember(nonce, now) ?? claims;
+    const begunAt = Math.floor(now - (performance.now() - this.#begunAt));
+    if (exp - LIMITS.partTokenTtlMs < begunAt) return 'expired';
+    return this.#remember(nonce) ?? claims;
   }
 
-  #remember(nonce: string, now: number): TokenFault | undefined {
+  #remember(nonce: string): TokenFault | undefined {
+    const now = performance.now();
     if (now - this.#turnedAt > LIMITS.partTokenTtlMs * 2) {
       this.#former = this.#recent;
       this.#recent = new Set();

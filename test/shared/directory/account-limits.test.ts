@@ -1,5 +1,6 @@
 import anyTest, { type TestFn } from 'ava';
 import type { Redis } from 'ioredis';
+import { AccountQuotas } from '../../../shared/directory/account-quotas.ts';
 import {
   AccountLimitSettings,
   type AccountLimits,
@@ -115,3 +116,20 @@ test('limits that are not set bind nobody, and can be taken away', async (t) => 
   t.deepEqual(await limits.get(accountId), { disks: 3 });
   t.is(await claimOf(t.context, accountId, large), 'claimed');
 });
+
+test.serial(
+  'requests over the limit are refused for a second, also when the wall clock is set back',
+  async (t) => {
+    const { redis } = t.context;
+    const accountId = await newAccount(t.context, { requestsPerSecond: 1 });
+    const quotas = new AccountQuotas(redis, 'local-test');
+    const isExceeded = async () => (await quotas.takeRequest(accountId))?.isExceeded === true;
+    await waitFor('a refusal', isExceeded);
+    const wallClock = Date.now;
+    t.teardown(() => {
+      Date.now = wallClock;
+    });
+    Date.now = () => wallClock() - 3_600_000;
+    await t.notThrowsAsync(waitFor('the next request', async () => !(await isExceeded())));
+  },
+);

@@ -33,3 +33,18 @@ test('a token from before the receiver started is refused, because it may have b
   const old = signToken([SECRET], 'test', { nonce: 'n' }, issuedAt + LIMITS.partTokenTtlMs);
   t.is(new SingleUseTokens([SECRET]).read('test', old), 'expired');
 });
+
+test.serial('a wall clock that is set back makes no token older than its receiver', (t) => {
+  const wallClock = Date.now;
+  t.teardown(() => {
+    Date.now = wallClock;
+  });
+  const before = signToken([SECRET], 'test', { nonce: 'n' }, wallClock() + 4_000);
+  Date.now = () => wallClock() + 3_600_000;
+  const tokens = new SingleUseTokens([SECRET]);
+  Date.now = wallClock;
+  const token = signOnce([SECRET], 'test', { a: 'b' });
+  t.like(tokens.read('test', token), { a: 'b' });
+  t.is(tokens.read('test', token), 'used');
+  t.is(tokens.read('test', before), 'expired');
+});
