@@ -7,6 +7,7 @@ const MASK = '*'.charCodeAt(0);
 /** Finds patterns in text by their first characters. */
 export interface PatternIndex {
   readonly heads: RegExp;
+  /** The longest first. */
   readonly byHead: ReadonlyMap<string, readonly string[]>;
   /** Every beginning of a head that is shorter than it. */
   readonly stubs: ReadonlySet<string>;
@@ -15,7 +16,8 @@ export interface PatternIndex {
 /** @param patterns latin1 texts of at least {@link SECRET_LENGTH_MIN} characters */
 export function indexPatterns(patterns: readonly string[]): PatternIndex | undefined {
   if (patterns.length === 0) return undefined;
-  const byHead = Map.groupBy(patterns, (pattern) => pattern.slice(0, HEAD_LENGTH));
+  const longestFirst = patterns.toSorted((a, b) => b.length - a.length);
+  const byHead = Map.groupBy(longestFirst, (pattern) => pattern.slice(0, HEAD_LENGTH));
   const stubs = new Set<string>();
   for (const head of byHead.keys()) {
     for (let length = 1; length < HEAD_LENGTH; length += 1) stubs.add(head.slice(0, length));
@@ -24,23 +26,36 @@ export function indexPatterns(patterns: readonly string[]): PatternIndex | undef
   return { heads, byHead, stubs };
 }
 
+/** A stretch of a text, as [from, to). */
+type Mask = [from: number, to: number];
+
 interface Findings {
-  /** Where the text must be masked, as [from, to). */
-  readonly masks: readonly (readonly [from: number, to: number])[];
+  /** Where the text must be masked: in order, and apart from each other. */
+  readonly masks: readonly Readonly<Mask>[];
   /** Where a possible beginning of a pattern starts at the text's end; the text's end without one. */
   readonly openFrom: number;
 }
 
+/** A text may repeat a secret at each of its characters, so what overlaps is one mask. */
+function addMask(masks: Mask[], from: number, to: number): void {
+  const last = masks.at(-1);
+  if (last === undefined || from > last[1]) masks.push([from, to]);
+  else last[1] = Math.max(last[1], to);
+}
+
 function find({ heads, byHead, stubs }: PatternIndex, text: string): Findings {
-  const masks: [number, number][] = [];
+  const masks: Mask[] = [];
   let openFrom = text.length;
   heads.lastIndex = 0;
   for (let found = heads.exec(text); found !== null; found = heads.exec(text)) {
     const from = found.index;
     heads.lastIndex = from + 1; // Patterns may overlap.
     for (const pattern of byHead.get(found[0]) ?? []) {
-      if (text.startsWith(pattern, from)) masks.push([from, from + pattern.length]);
-      else if (pattern.startsWith(text.slice(from))) openFrom = Math.min(openFrom, from);
+      if (text.startsWith(pattern, from)) {
+        addMask(masks, from, from + pattern.length);
+        break; // Shorter ones lie within it.
+      }
+      if (from < openFrom && pattern.startsWith(text.slice(from))) openFrom = from;
     }
   }
   for (let length = Math.min(HEAD_LENGTH - 1, text.length); length > 0; length -= 1) {
@@ -70,8 +85,8 @@ export class Redactor extends Transform {
     const bytes = this.#held.length === 0 ? chunk : Buffer.concat([this.#held, chunk]);
     const { masks, openFrom } = find(this.#index, bytes.toString('latin1'));
     const released = this.#mask(bytes, masks);
-    const begun = masks.filter(([from]) => from < openFrom); // Later ones are found again.
-    const maskedTo = Math.max(this.#maskedBytes, ...begun.map(([, to]) => to));
+    const begun = masks.findLast(([from]) => from < openFrom); // Later ones are found again.
+    const maskedTo = Math.max(this.#maskedBytes, begun?.[1] ?? 0);
     this.#maskedBytes = Math.max(0, maskedTo - openFrom);
     this.#held = Buffer.from(bytes.subarray(openFrom));
     done(null, released.subarray(0, openFrom));

@@ -100,3 +100,9 @@ test('What of a forward_url may be a token is a secret; common words are not', (
   t.is(redactText(index, 'no route /services/v1'), 'no route /services/v1');
   t.notRegex(redactText(index, `no route ${forwardUrl}`), /T0000|abcdefgh12/u);
 });
+
+test('A body that repeats a secret at each of its bytes is masked', (t) => {
+  const bytes = 256 * 1024;
+  const got = redact(['a'.repeat(8), 'a'.repeat(9)], [Buffer.alloc(bytes, 'a'), Buffer.from('b')]);
+  t.is(got.toString(), `${'*'.repeat(bytes)}b`);
+});
