@@ -183,7 +183,8 @@ async function readOutput(
   const frames: Frame[] = [];
   for (const path of paths) {
     const segment = await readFile(path).catch(unlessAbsent);
-    if (segment !== undefined) frames.push(...readFrames(segment).frames);
+    // There may be a frame for each byte, and a call takes only so many arguments.
+    if (segment !== undefined) for (const frame of readFrames(segment).frames) frames.push(frame);
   }
   const of = (wanted: OutputStream): Buffer =>
     Buffer.concat(frames.filter(({ stream }) => stream === wanted).map(({ bytes }) => bytes));

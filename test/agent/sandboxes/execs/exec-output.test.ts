@@ -1,6 +1,6 @@
 /* Output of commands in sandboxes on the host's disk: the newest is kept, whatever cut a writer off. */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { mkdir, readdir, stat, truncate } from 'node:fs/promises';
+import { mkdir, readdir, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import * as fc from '../../../helpers/fast-check.ts';
@@ -131,4 +131,14 @@ test('removing takes only the output of this command', async (t) => {
   t.is((await readExecOutput(placeAt(directory.path), mine)).stdout.length, 0);
   t.is(String((await readExecOutput(placeAt(directory.path), other)).stdout), other);
   await t.notThrowsAsync(removeExecOutput(placeAt(join(directory.path, 'nothing')), mine));
+});
+
+test('output of a great many small pieces is read', async (t) => {
+  await using directory = await temporaryDirectory();
+  const id = randomUUID();
+  const pieces = 200_000;
+  const piece = Buffer.from([1, 1, 0, 0, 0, 0x61]); // A frame of stdout with one byte.
+  await writeFile(join(directory.path, `${id}.0`), Buffer.alloc(pieces * piece.length, piece));
+  const { stdout } = await readExecOutput(placeAt(directory.path), id);
+  t.is(stdout.length, pieces);
 });
