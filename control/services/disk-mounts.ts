@@ -58,8 +58,7 @@ function normalisePrefix(text: string): string {
 /** @returns the bucket and where it is; no endpoint: the usual one of its type */
 function placeOf(input: DiskMountInput): { bucketName: string; endpoint: string | undefined } {
   if (input.type !== 'azure-blob') {
-    const endpoint = 'bucketEndpoint' in input ? input.bucketEndpoint : undefined;
-    return { bucketName: input.bucketName, endpoint };
+    return { bucketName: input.bucketName, endpoint: input.bucketEndpoint };
   }
   const { containerName: bucketName, storageAccountName: account } = input;
   const usual = account === undefined ? undefined : `https://${account}.blob.core.windows.net`;

@@ -54,12 +54,18 @@ const tenantId = Type.String({
 const clientId = secret('The application.', '00001111-aaaa-2222-bbbb-3333cccc4444');
 const clientSecret = secret('The secret of the application.', 'a-client-secret');
 
-const common = { bucketPrefix, writeBack };
+/** Refused rather than ignored: no disk keeps commands from writing to its bucket. */
+const restrictions = {
+  accessMode: Type.Optional(Type.Literal('rw', { description: 'Every mount may be written to.' })),
+  readOnly: Type.Optional(Type.Literal(false, { description: 'Every mount may be written to.' })),
+};
+const common = { bucketPrefix, writeBack, ...restrictions };
 const keyPair = { accessKeyId, secretAccessKey };
 
 const S3Mount = Type.Object({
   type: Type.Literal('s3', { description: 'Amazon S3.' }),
   bucketName,
+  bucketEndpoint: Type.Optional(bucketEndpoint),
   accessKeyId: Type.Optional(accessKeyId),
   secretAccessKey: Type.Optional(secretAccessKey),
   sessionToken,
@@ -68,6 +74,7 @@ const S3Mount = Type.Object({
 const GcsMount = Type.Object({
   type: Type.Literal('gcs', { description: 'Google Cloud Storage, with an HMAC key.' }),
   bucketName,
+  bucketEndpoint: Type.Optional(bucketEndpoint),
   ...keyPair,
   ...common,
 });

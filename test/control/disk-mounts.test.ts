@@ -4,7 +4,7 @@ import type { CreatedDisk } from '../../shared/schemas/disk.ts';
 import type { DiskMount } from '../../shared/schemas/disk-mount.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createBucketDisk, LOOPBACK_BUCKETS, mountOf, readMount } from '../helpers/buckets.ts';
-import { createDisk, newName, readManifest } from '../helpers/disks.ts';
+import { newName, readManifest } from '../helpers/disks.ts';
 import { dumpRedis } from '../helpers/redis-contents.ts';
 import { Stack } from '../helpers/stack.ts';
 import { type DiskUser, newDiskUser } from '../helpers/tools.ts';
@@ -129,8 +129,12 @@ test('every kind of storage of the S3 family is taken', async (t) => {
   const { api } = t.context;
   // Their endpoints are of this machine, where nothing answers.
   const bucketEndpoint = 'http://127.0.0.1:9';
-  for (const type of ['s3-compatible', 'r2']) {
-    const disk = await createDisk(api, { mounts: [{ ...elsewhere, type, bucketEndpoint }] });
+  for (const type of ['s3', 'gcs', 's3-compatible', 'r2']) {
+    const body = { name: newName(), mounts: [{ ...elsewhere, type, bucketEndpoint }] };
+    const reply = await api.call<{ data: CreatedDisk }>('POST', '/api/disks', body);
+    t.is(reply.headers.get('x-ignored-fields'), null);
+    const disk = reply.body.data;
+    t.is(disk.mounts[0]?.config.bucketEndpoint, bucketEndpoint);
     t.like(disk.mounts[0], { type, connectionStatus: 'error' });
     t.regex(disk.mounts[0]?.authError ?? '', /cannot be reached \(ECONNREFUSED\)/u);
   }
@@ -152,6 +156,13 @@ test('an unknown type', refused, { ...s3, type: 'ftp' }, /type/u);
 test('no bucket', refused, { type: 's3', ...keyPair }, /bucketName/u);
 test('a bucket that is a path', refused, { ...s3, bucketName: 'a/../b' }, /bucketName/u);
 test('no endpoint', refused, { ...s3, type: 'r2' }, /bucketEndpoint/u);
+test(
+  'an access mode that no mount has',
+  refused,
+  { ...elsewhere, accessMode: 'ro' },
+  /accessMode/u,
+);
+test('a mount to read from alone', refused, { ...elsewhere, readOnly: true }, /readOnly/u);
 test('no key', refused, keyless, /accessKeyId/u);
 test('a role of the host', refused, { type: 's3', bucketName: 'data' }, /iam.* not built/u);
 test(

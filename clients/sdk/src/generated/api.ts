@@ -1621,6 +1621,11 @@ export interface components {
                  */
                 bucketName: string;
                 /**
+                 * @description Where the storage is reached. Private addresses are refused unless set free.
+                 * @example https://objects.example.com
+                 */
+                bucketEndpoint?: string;
+                /**
                  * @description Names the key pair.
                  * @example AKIAIOSFODNN7EXAMPLE
                  */
@@ -1646,6 +1651,16 @@ export interface components {
                  * @enum {unknown}
                  */
                 writeBack?: "sync" | "lazy";
+                /**
+                 * @description Every mount may be written to.
+                 * @constant
+                 */
+                accessMode?: "rw";
+                /**
+                 * @description Every mount may be written to.
+                 * @constant
+                 */
+                readOnly?: false;
             } | {
                 /**
                  * @description Google Cloud Storage, with an HMAC key.
@@ -1657,6 +1672,11 @@ export interface components {
                  * @example training-data
                  */
                 bucketName: string;
+                /**
+                 * @description Where the storage is reached. Private addresses are refused unless set free.
+                 * @example https://objects.example.com
+                 */
+                bucketEndpoint?: string;
                 /**
                  * @description Names the key pair.
                  * @example AKIAIOSFODNN7EXAMPLE
@@ -1678,6 +1698,16 @@ export interface components {
                  * @enum {unknown}
                  */
                 writeBack?: "sync" | "lazy";
+                /**
+                 * @description Every mount may be written to.
+                 * @constant
+                 */
+                accessMode?: "rw";
+                /**
+                 * @description Every mount may be written to.
+                 * @constant
+                 */
+                readOnly?: false;
             } | {
                 /**
                  * @description Any server that speaks S3, or R2.
@@ -1716,6 +1746,16 @@ export interface components {
                  * @enum {unknown}
                  */
                 writeBack?: "sync" | "lazy";
+                /**
+                 * @description Every mount may be written to.
+                 * @constant
+                 */
+                accessMode?: "rw";
+                /**
+                 * @description Every mount may be written to.
+                 * @constant
+                 */
+                readOnly?: false;
             } | {
                 /**
                  * @description Azure Blob Storage.
@@ -1763,6 +1803,16 @@ export interface components {
                  * @enum {unknown}
                  */
                 writeBack?: "sync" | "lazy";
+                /**
+                 * @description Every mount may be written to.
+                 * @constant
+                 */
+                accessMode?: "rw";
+                /**
+                 * @description Every mount may be written to.
+                 * @constant
+                 */
+                readOnly?: false;
             })[];
             /**
              * @description IP addresses and CIDR blocks from which disk users may reach the disk; empty: from everywhere.
