@@ -4,11 +4,40 @@ import { SECRET_LENGTH_MIN } from './secret-patterns.ts';
 const HEAD_LENGTH = SECRET_LENGTH_MIN;
 const MASK = '*'.charCodeAt(0);
 
+/** A text to be found. */
+class Pattern {
+  readonly text: string;
+  #fallbacks: Uint32Array | undefined;
+
+  constructor(text: string) {
+    this.text = text;
+  }
+
+  /**
+   * For each of its beginnings, the length of the longest shorter one with which that ends (Knuth, Morris and
+   * Pratt, 1977). Most patterns are never met, and need none.
+   */
+  get fallbacks(): Uint32Array {
+    this.#fallbacks ??= fallbacksOf(this.text);
+    return this.#fallbacks;
+  }
+}
+
+function fallbacksOf(text: string): Uint32Array {
+  const fallbacks = new Uint32Array(text.length);
+  for (let at = 1, matched = 0; at < text.length; at += 1) {
+    while (matched > 0 && text.charCodeAt(at) !== text.charCodeAt(matched))
+      matched = fallbacks[matched - 1] ?? 0;
+    if (text.charCodeAt(at) === text.charCodeAt(matched)) matched += 1;
+    fallbacks[at] = matched;
+  }
+  return fallbacks;
+}
+
 /** Finds patterns in text by their first characters. */
 export interface PatternIndex {
   readonly heads: RegExp;
-  /** The longest first. */
-  readonly byHead: ReadonlyMap<string, readonly string[]>;
+  readonly byHead: ReadonlyMap<string, readonly Pattern[]>;
   /** Every beginning of a head that is shorter than it. */
   readonly stubs: ReadonlySet<string>;
 }
@@ -16,8 +45,10 @@ export interface PatternIndex {
 /** @param patterns latin1 texts of at least {@link SECRET_LENGTH_MIN} characters */
 export function indexPatterns(patterns: readonly string[]): PatternIndex | undefined {
   if (patterns.length === 0) return undefined;
-  const longestFirst = patterns.toSorted((a, b) => b.length - a.length);
-  const byHead = Map.groupBy(longestFirst, (pattern) => pattern.slice(0, HEAD_LENGTH));
+  const byHead = Map.groupBy(
+    patterns.map((text) => new Pattern(text)),
+    ({ text }) => text.slice(0, HEAD_LENGTH),
+  );
   const stubs = new Set<string>();
   for (const head of byHead.keys()) {
     for (let length = 1; length < HEAD_LENGTH; length += 1) stubs.add(head.slice(0, length));
@@ -36,34 +67,90 @@ interface Findings {
   readonly openFrom: number;
 }
 
-/** A text may repeat a secret at each of its characters, so what overlaps is one mask. */
-function addMask(masks: Mask[], from: number, to: number): void {
-  const last = masks.at(-1);
-  if (last === undefined || from > last[1]) masks.push([from, to]);
-  else last[1] = Math.max(last[1], to);
+/** The places of a text at which patterns are. */
+class Places {
+  /** For each place the end of the longest pattern there; 0: none. */
+  readonly #ends: Uint32Array;
+
+  constructor(length: number) {
+    this.#ends = new Uint32Array(length);
+  }
+
+  add(from: number, to: number): void {
+    this.#ends[from] = Math.max(this.#ends[from] ?? 0, to);
+  }
+
+  /** A text may have a pattern at each of its characters, so what overlaps is one mask. */
+  get masks(): Mask[] {
+    const masks: Mask[] = [];
+    for (const [from, to] of this.#ends.entries()) {
+      const last = masks.at(-1);
+      if (to === 0) continue;
+      if (last === undefined || from > last[1]) masks.push([from, to]);
+      else last[1] = Math.max(last[1], to);
+    }
+    return masks;
+  }
+}
+
+/**
+ * Finds a pattern from a place on, for as long as one may have begun. Looks at each character once, however
+ * the pattern and the text repeat themselves.
+ * @returns where it has come to, and how much of the pattern the text has before that place
+ */
+function follow(
+  { text: wanted, fallbacks }: Pattern,
+  text: string,
+  from: number,
+  places: Places,
+): { readonly to: number; readonly matched: number } {
+  let matched = 0;
+  let to = from;
+  do {
+    const character = text.charCodeAt(to);
+    while (matched > 0 && wanted.charCodeAt(matched) !== character)
+      matched = fallbacks[matched - 1] ?? 0;
+    if (wanted.charCodeAt(matched) === character) matched += 1;
+    to += 1;
+    if (matched === wanted.length) {
+      places.add(to - matched, to);
+      matched = fallbacks[matched - 1] ?? 0;
+    }
+  } while (matched > 0 && to < text.length);
+  return { to, matched };
 }
 
 function find({ heads, byHead, stubs }: PatternIndex, text: string): Findings {
-  const masks: Mask[] = [];
+  let places: Places | undefined;
   let openFrom = text.length;
+  const followed = new Map<Pattern, number>();
+  /** By head, how far each of its patterns was followed at least. */
+  const done = new Map<string, number>();
   heads.lastIndex = 0;
   for (let found = heads.exec(text); found !== null; found = heads.exec(text)) {
+    const [head] = found;
     const from = found.index;
     heads.lastIndex = from + 1; // Patterns may overlap.
-    for (const pattern of byHead.get(found[0]) ?? []) {
-      if (text.startsWith(pattern, from)) {
-        addMask(masks, from, from + pattern.length);
-        break; // Shorter ones lie within it.
-      }
-      if (from < openFrom && pattern.startsWith(text.slice(from))) openFrom = from;
+    if (from < (done.get(head) ?? 0)) continue;
+    places ??= new Places(text.length);
+    const patterns = byHead.get(head) ?? [];
+    for (const pattern of patterns) {
+      if (from < (followed.get(pattern) ?? 0)) continue;
+      const { to, matched } = follow(pattern, text, from, places);
+      followed.set(pattern, to);
+      if (to === text.length) openFrom = Math.min(openFrom, to - matched);
     }
+    done.set(
+      head,
+      patterns.reduce((least, each) => Math.min(least, followed.get(each) ?? 0), text.length),
+    );
   }
   for (let length = Math.min(HEAD_LENGTH - 1, text.length); length > 0; length -= 1) {
     if (!stubs.has(text.slice(text.length - length))) continue;
     openFrom = Math.min(openFrom, text.length - length);
     break;
   }
-  return { masks, openFrom };
+  return { masks: places?.masks ?? [], openFrom };
 }
 
 /**

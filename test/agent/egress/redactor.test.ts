@@ -106,3 +106,14 @@ test('A body that repeats a secret at each of its bytes is masked', (t) => {
   const got = redact(['a'.repeat(8), 'a'.repeat(9)], [Buffer.alloc(bytes, 'a'), Buffer.from('b')]);
   t.is(got.toString(), `${'*'.repeat(bytes)}b`);
 });
+
+test('Secrets that begin alike and repeat themselves are found in a text that does, too', (t) => {
+  const repeated = 'abcdefghz'.repeat(900);
+  const others = Array.from({ length: 60 }, (_, index) => `abcdefgh${'X'.repeat(index + 1)}`);
+  const text = 'abcdefghz'.repeat(20_000);
+  const secrets = [`${repeated}Q`, ...others];
+  const got = redact(secrets, split(Buffer.from(`${text}Q abcdefghXX.`), [7, 70_001, 150_000]));
+  const plain = text.length - repeated.length;
+  const masked = '*'.repeat(repeated.length + 1);
+  t.is(got.toString(), `${text.slice(0, plain)}${masked} ${'*'.repeat(10)}.`);
+});
