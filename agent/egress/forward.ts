@@ -1,4 +1,9 @@
-import { type ClientRequest, type IncomingMessage, type ServerResponse } from 'node:http';
+import {
+  type ClientRequest,
+  type IncomingMessage,
+  type ServerResponse,
+  STATUS_CODES,
+} from 'node:http';
 import { errnoOf, toError } from '../../shared/errors.ts';
 import { isAbandoned, lingerAfterAnswer } from '../../shared/http/early-answer.ts';
 import { framingOf } from '../../shared/http/http-framing.ts';
@@ -55,7 +60,7 @@ function send(exchange: Exchange, planned: UpstreamRequest, isRetry = false): vo
     isAnswered = true;
     if (sendAnswer(answer, response, planned.secrets)) return;
     upstream.destroy();
-    refuse(request, response, { status: 502, problem: 'the answer has an unknown encoding' });
+    refuse(request, response, { status: 502, problem: 'the answer cannot be passed on' });
   });
   upstream.on('error', (error) => {
     request.unpipe(upstream);
@@ -87,5 +92,8 @@ function refuse(request: IncomingMessage, response: ServerResponse, refusal: Ref
   const body = `Berth: ${refusal.problem}\n`;
   lingerAfterAnswer(request, response);
   const headers = { 'content-type': 'text/plain', 'content-length': Buffer.byteLength(body) };
-  response.writeHead(refusal.status, headers).end(request.method === 'HEAD' ? undefined : body);
+  const reason = STATUS_CODES[refusal.status] ?? ''; // Not that of an answer which could not be begun.
+  response
+    .writeHead(refusal.status, reason, headers)
+    .end(request.method === 'HEAD' ? undefined : body);
 }

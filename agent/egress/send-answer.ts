@@ -17,6 +17,9 @@ const DECODERS: Readonly<Record<string, () => Transform>> = {
   zstd: createZstdDecompress,
 };
 
+/** Reason phrases (RFC 9112, 4); Node's parser takes others as well. */
+const REASON = /^[\t\u0020-\u007e\u0080-\u00ff]*$/u;
+
 export const redactHeaders = (headers: readonly RawHeader[], secrets: Secrets | undefined) =>
   secrets === undefined
     ? headers
@@ -27,8 +30,28 @@ const hasBody = ({ statusCode = 0 }: IncomingMessage, method: string | undefined
   method !== 'HEAD' && statusCode !== 204 && statusCode !== 304;
 
 /**
+ * Begins the answer. Node's parser takes statuses and combinations of headers that it refuses to write, and
+ * nobody would catch the exception.
+ * @returns false when it cannot be begun; nothing was sent then
+ */
+function writeHead(
+  response: ServerResponse,
+  { statusCode = 0 }: IncomingMessage,
+  reason: string,
+  headers: readonly RawHeader[],
+): boolean {
+  if (statusCode < 200) return false;
+  try {
+    response.writeHead(statusCode, reason, headers.flat());
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/**
  * Passes a server's answer on to the guest, without the secrets that it may repeat.
- * @returns false when it cannot be read and so not be searched; nothing was sent then
+ * @returns false when it cannot be passed on, or read and so not be searched; nothing was sent then
  */
 export function sendAnswer(
   answer: IncomingMessage,
@@ -42,9 +65,10 @@ export function sendAnswer(
   if (mustDecode && decoder === undefined) return false;
   const redactor = secrets?.newRedactor();
   const headers = redactHeaders(answerHeaders(answer, decoder !== undefined), secrets);
-  const reason = answer.statusMessage ?? '';
+  const { statusMessage = '' } = answer;
+  const reason = REASON.test(statusMessage) ? statusMessage : '';
   response.sendDate = false;
-  response.writeHead(answer.statusCode ?? 502, secrets?.redact(reason) ?? reason, headers.flat());
+  if (!writeHead(response, answer, secrets?.redact(reason) ?? reason, headers)) return false;
   answer.once('end', () => {
     const trailers = redactHeaders(pairsOf(answer.rawTrailers), secrets);
     if (trailers.length > 0)

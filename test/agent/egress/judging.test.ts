@@ -129,6 +129,28 @@ test('requests whose end or host is in doubt go nowhere', async (t) => {
   t.is(count, 0);
 });
 
+for (const [head, status] of [
+  ['HTTP/1.1 099 No', '502 Bad Gateway'],
+  ['HTTP/1.1 000 No', '502 Bad Gateway'],
+  ['HTTP/1.1 200 OK\r\nTrailer: x\r\nContent-Length: 2', '502 Bad Gateway'],
+  ['HTTP/1.1 200 a\u0001b', '200 '],
+  ['HTTP/1.1 200 a\u0000b', '200 '],
+] as const) {
+  test(`a server that answers ${JSON.stringify(head)} harms nobody else`, async (t) => {
+    await using lab = await EgressLab.open(NAMES);
+    const site = await lab.serve('127.0.0.2', (socket) => {
+      socket.on('error', () => undefined);
+      socket.once('data', () => socket.end(`${head}\r\n\r\nhi`, 'latin1'));
+    });
+    lab.setPolicy(ALLOW_GOOD);
+    const answer = await send(await lab.connect(site), get('good.test'));
+    t.true(answer.startsWith(`HTTP/1.1 ${status}\r\n`), answer);
+    const upgrade = 'GET / HTTP/1.1\r\nHost: good.test\r\nConnection: Upgrade\r\n';
+    const other = await send(await lab.connect(site), `${upgrade}Upgrade: websocket\r\n\r\n`);
+    t.regex(other, status.startsWith('200') ? /^HTTP\/1.1 200 / : /^$/u);
+  });
+}
+
 test('closed addresses stay closed, whatever a name resolves to', async (t) => {
   await using lab = await EgressLab.open(NAMES, { closed: ['127.0.0.9/32'] });
   const inside = await lab.serveHttp('127.0.0.9', tell('inside'));
