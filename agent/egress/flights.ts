@@ -56,18 +56,27 @@ export class Flights {
    * @throws the signal's reason
    */
   async drained(patterns: readonly string[], signal: AbortSignal): Promise<void> {
-    const expressions = patterns.map(toExpression);
     const isAwaited = ({ host, isUnderWay }: Flight): boolean =>
-      expressions.some((expression) => expression.test(host)) && isUnderWay();
+      patterns.some((pattern) => matches(pattern, host)) && isUnderWay();
     while ([...this.#all].some(isAwaited)) await sleep(POLL_MS, undefined, { signal });
   }
 }
 
-const toExpression = (pattern: string): RegExp =>
-  new RegExp(
-    `^${pattern
-      .split('*')
-      .map((part) => RegExp.escape(part))
-      .join('.*')}$`,
-    'su',
-  );
+/**
+ * Whether a name fits a pattern. Not by a regular expression: of one with many `*`, each could stand for
+ * almost any part of a long name, and guests choose both.
+ */
+function matches(pattern: string, name: string): boolean {
+  const [first = '', ...others] = pattern.split('*');
+  const last = others.pop();
+  if (last === undefined) return name === pattern;
+  if (!name.startsWith(first)) return false;
+  let at = first.length;
+  // The first place of a part leaves the most for those after it.
+  for (const part of others) {
+    const found = name.indexOf(part, at);
+    if (found === -1) return false;
+    at = found + part.length;
+  }
+  return name.length - last.length >= at && name.endsWith(last);
+}
