@@ -379,12 +379,16 @@ export class DiskActor {
   /**
    * Releases what a former agent of this host left: it may have died between its use of the disk and
    * the release, and its lease would keep other hosts away until it expires.
-   * @param endUse gets undefined when an operator gave the disk to another host meanwhile
+   * @param endUse gets undefined when this host has no lease any more, as when an operator gave the
+   *   disk to another host meanwhile
    */
   async #releaseFormerLease(
     endUse?: (lease: DiskLease | undefined) => Promise<void>,
   ): Promise<void> {
-    const lease = await this.#acquire().catch(unlessMoved);
+    const { directory, hostId } = this.#deps;
+    const { diskLeases } = directory;
+    const ttlMs = LIMITS.diskLeaseTtlMs;
+    const lease = await diskLeases.acquireFormer(this.#disk, hostId, ttlMs);
     await endUse?.(lease);
     if (lease !== undefined && (await this.#storage.unmount())) await this.#releaseLease(lease);
   }
@@ -397,8 +401,4 @@ export class DiskActor {
       this.#deps.log.warn({ err: toError(error) }, 'disk:leaseReleaseFailed');
     }
   }
-}
-
-function unlessMoved(error: unknown): undefined {
-  if (!(error instanceof AppError) || error.code !== 'disk_moved') throw error;
 }

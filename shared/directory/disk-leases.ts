@@ -23,10 +23,14 @@ export interface AcquiredLease extends DiskLease {
 // The value is "<host> <epoch>", and "<host> <epoch> held" while a sandbox of the host mounts the
 // disk: a held lease does not expire. A host that acquires its own lease again (its agent was
 // restarted) gets a new epoch, so that nothing the former agent left can renew or release it; the
-// hold stays. KEYS lease, epoch, attached.
+// hold stays. KEYS lease, epoch, attached; ARGV host, time, and whether only a lease that the host has
+// or had is wanted.
 const acquire = new Script(`
   local current = redis.call('GET', KEYS[1])
   if current and string.match(current, '^%S+') ~= ARGV[1] then return {current} end
+  if ARGV[3] == 'former' and not current and redis.call('SISMEMBER', KEYS[3], ARGV[1]) == 0 then
+    return {''}
+  end
   local epoch = redis.call('INCR', KEYS[2])
   local value = ARGV[1] .. ' ' .. epoch
   if current and string.match(current, ' held$') then
@@ -118,17 +122,40 @@ export class DiskLeases {
    * @returns the lease, or the host that has it
    * @throws AppError `unavailable` when no replica confirms it: it is then left to expire
    */
-  async acquire(
+  acquire(
     disk: { accountId: string; diskId: string },
     hostId: string,
     ttlMs: number,
+  ): Promise<AcquiredLease | { heldBy: string }> {
+    return this.#acquire(disk, hostId, [ttlMs, 'any']);
+  }
+
+  /**
+   * Acquires a lease once more that the host has, or that has ended without its release. A free lease
+   * is not touched: another host may be about to acquire it.
+   * @returns undefined when the host has nothing to release
+   * @throws AppError as {@link acquire}
+   */
+  async acquireFormer(
+    disk: { accountId: string; diskId: string },
+    hostId: string,
+    ttlMs: number,
+  ): Promise<AcquiredLease | undefined> {
+    const lease = await this.#acquire(disk, hostId, [ttlMs, 'former']);
+    return 'heldBy' in lease ? undefined : lease;
+  }
+
+  async #acquire(
+    disk: { accountId: string; diskId: string },
+    hostId: string,
+    args: readonly [ttlMs: number, kind: 'any' | 'former'],
   ): Promise<AcquiredLease | { heldBy: string }> {
     const { accountId, diskId } = disk;
     const epochKey = keys.diskEpoch(this.#region, accountId, diskId);
     const threeKeys = [this.#leaseKey(disk), epochKey, this.#attachedKey(disk)];
     const [value = '', ...attached] = await this.#confirmation
       .confirmed(
-        async () => (await acquire.run(this.#redis, threeKeys, [hostId, ttlMs])) as string[],
+        async () => (await acquire.run(this.#redis, threeKeys, [hostId, ...args])) as string[],
         ([current = '']) => current.startsWith(`${hostId} `),
       )
       .catch(refuse);

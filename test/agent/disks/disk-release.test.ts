@@ -82,6 +82,47 @@ test('a release of a disk whose storage hangs is refused soon, and works once it
   }
 });
 
+test('a disk that was given up stays free, however often it is asked for', async (t) => {
+  await using temporary = await temporaryDirectory();
+  await using started = await startRedis();
+  const [dataDir, place] = [join(temporary.path, 'data'), join(temporary.path, 'storage')];
+  for (const each of [dataDir, place]) await mkdir(each);
+  const hostId = newHostId();
+  const files = new DiskFiles(regionStorage(place, dataDir), 64 * MiB, hostId);
+  await files.prepare();
+  const record = newDiskRecord();
+  await files.create(record);
+  const directory = openDirectory(started.redis, 'local-test');
+  const loops = new LoopDevices(hostId, log);
+  const uses = new DiskUses(directory, log);
+  const disk = { accountId: record.accountId, diskId: record.id };
+  const actor = new DiskActor(
+    {
+      ...{ hostId, dataDir, directory, files, loops, uses, backing, log, onMounted: clearUploads },
+      ...{ calls: new StorageCalls(), fence: new StorageFence(undefined, log), beat: new Beat() },
+    },
+    disk,
+  );
+  try {
+    (await actor.claim('a test', () => undefined)).release();
+    await actor.release();
+    const before = await started.redis.info('commandstats');
+    const writes = (text: string): string[] =>
+      text.match(/cmdstat_(?:set|incr|sadd):calls=\d+/gu) ?? [];
+    await actor.release(); // A host that is drained does this once a second.
+    t.deepEqual(writes(await started.redis.info('commandstats')), writes(before));
+    const former = await directory.diskLeases.acquire(disk, hostId, 1);
+    t.false('heldBy' in former);
+    await actor.release();
+    const lease = await directory.diskLeases.acquire(disk, newHostId(), 1_000);
+    t.like(lease, { formerHosts: [] }, 'a lease that ended without a release is released');
+  } finally {
+    await actor.close(new AppError('unavailable', 'the test ends'));
+    await uses.close();
+    await loops.close();
+  }
+});
+
 test('storage that is lost is told as such, whatever error it answers with', async (t) => {
   await using temporary = await temporaryDirectory();
   const place = join(temporary.path, 'storage');
