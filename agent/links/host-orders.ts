@@ -24,6 +24,7 @@ interface OrderedHost {
         >;
         readonly states: readonly SandboxState[];
         readonly storageId?: string | undefined;
+        readonly pausedKeepDisks: boolean;
         readonly registry: { pauseRunning(): Promise<void> };
         follow(order: HostOrder, toldAt: number): void;
       }
@@ -117,6 +118,7 @@ export class HostOrders {
       sandboxesActive: states.filter(isActive).length,
       disks: disks.attached,
       disksHeld: disks.held,
+      pausedKeepDisks: sandboxes?.pausedKeepDisks ?? false,
       ...(sandboxes?.storageId === undefined ? {} : { sandboxStorage: sandboxes.storageId }),
     };
   }

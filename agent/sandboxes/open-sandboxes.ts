@@ -77,6 +77,8 @@ export interface HostSandboxes {
   readonly storage: StorageWatch;
   /** The storage that its sandboxes share with those of other hosts. */
   readonly storageId: string | undefined;
+  /** Whether a paused sandbox stays in memory, with the disks that it mounts. */
+  readonly pausedKeepDisks: boolean;
   /** Sandboxes that could not be taken over, or given up, and are tried again; undefined where they do not move. */
   readonly failing: (SandboxAdopter['failing'] & { readonly give: number }) | undefined;
   /**
@@ -298,6 +300,7 @@ export async function openSandboxes(
     },
     storage,
     storageId: parts.shared?.id,
+    pausedKeepDisks: driver.traits.pausedStaysInMemory,
     get failing() {
       return taking && { ...taking.adopter.failing, give: taking.mover.notTaken };
     },

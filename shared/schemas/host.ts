@@ -34,6 +34,8 @@ export const HostReport = Type.Interface([HostFigures], {
   seenAt: Type.Integer({ minimum: 0 }),
   /** The order that the host follows. */
   order: Type.Enum([...hostOrders]),
+  /** Whether paused sandboxes keep the disks that they mount; absent: not told, so they may. */
+  pausedKeepDisks: Type.Optional(Type.Boolean()),
   /** The storage on which its sandboxes lie and move to other hosts; absent: they stay. */
   sandboxStorage: Type.Optional(Type.String({ pattern: sandboxIdPattern })),
 });
