@@ -54,11 +54,15 @@ export interface PartOptions {
   readonly verify?: VerifyDigests;
 }
 
+/** The lock of an upload's completion; no object has a path like this. */
+const completionOf = (uploadId: string): string => `\0${uploadId}`;
+
 /** Multipart uploads. Nothing of an object is visible before its upload is complete. */
 export class MultipartUploads {
   readonly #disk: DiskLayout;
   readonly #locks: KeyLocks;
-  readonly #completing = new Set<string>();
+  /** How many requests complete an upload, by its id: one after the other. */
+  readonly #completing = new Map<string, number>();
   #expiredAt = performance.now();
 
   /** @param locks the disk's key locks, shared with everything else that publishes objects there */
@@ -115,8 +119,9 @@ export class MultipartUploads {
   }
 
   /**
-   * Creates the object from its parts; durable when it returns. For an hour after it succeeded, a
-   * repetition with the same parts gets the same answer.
+   * Creates the object from its parts; durable when it returns. A repetition with the same parts gets
+   * the same answer, for an hour after it succeeded: one that comes sooner waits, since clients repeat
+   * what they have waited for too long.
    * @param expected what the caller says about the object as a whole
    * @throws S3Error `NoSuchUpload`, `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall`,
    *   `EntityTooLarge`, `OperationAborted`, `BadDigest`, `InvalidRequest` when the size or the kind of
@@ -130,21 +135,29 @@ export class MultipartUploads {
     expected: ExpectedObject = {},
   ): Promise<ObjectInfo> {
     const target = parseKey(key);
-    this.#refuseWhileCompleting(uploadId);
-    this.#completing.add(uploadId);
+    const partsDigest = hash('sha256', JSON.stringify(parts.map(pairOf)));
+    const attempt = async (): Promise<ObjectInfo> => {
+      const { uploads } = this.#disk;
+      const answer = await findAnswer(uploads, uploadId);
+      if (answer?.key === key && answer.partsDigest === partsDigest) return answer.info;
+      const upload = await readUpload(uploads, uploadId, key);
+      const stored = await storedParts(uploads, uploadId, 0, LIMITS.partsPerUploadMax);
+      const chosen = chooseParts(stored, parts, expected);
+      const work = { uploadId, upload, target, chosen, expected, partsDigest, precondition };
+      return this.#complete(work);
+    };
+    return asS3(() => this.#inTurn(uploadId, attempt));
+  }
+
+  /** Completes an upload after others that have begun to; nobody changes it meanwhile. */
+  async #inTurn<T>(uploadId: string, complete: () => Promise<T>): Promise<T> {
+    this.#completing.set(uploadId, (this.#completing.get(uploadId) ?? 0) + 1);
     try {
-      return await asS3(async () => {
-        const partsDigest = hash('sha256', JSON.stringify(parts.map(pairOf)));
-        const answer = await findAnswer(this.#disk.uploads, uploadId);
-        if (answer?.key === key && answer.partsDigest === partsDigest) return answer.info;
-        const upload = await readUpload(this.#disk.uploads, uploadId, key);
-        const stored = await storedParts(this.#disk.uploads, uploadId, 0, LIMITS.partsPerUploadMax);
-        const chosen = chooseParts(stored, parts, expected);
-        const work = { uploadId, upload, target, chosen, expected, partsDigest, precondition };
-        return this.#complete(work);
-      });
+      return await this.#locks.run(completionOf(uploadId), complete);
     } finally {
-      this.#completing.delete(uploadId);
+      const left = (this.#completing.get(uploadId) ?? 1) - 1;
+      if (left === 0) this.#completing.delete(uploadId);
+      else this.#completing.set(uploadId, left);
     }
   }
 

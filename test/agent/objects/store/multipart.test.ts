@@ -158,10 +158,13 @@ test('one completion at a time; a refused one leaves the upload as it was', asyn
   );
   t.is((await stat(join(disk.layout.uploads, id, firstName ?? ''))).size, 5 * MiB);
   const completing = uploads.complete(id, 'once', parts);
-  const code = 'OperationAborted';
-  await t.throwsAsync(uploads.complete(id, 'once', parts), { code });
-  await t.throwsAsync(uploads.abort(id, 'once'), { code });
+  const again = uploads.complete(id, 'once', parts); // As a client does whose patience is over.
+  const others = uploads.complete(id, 'once', parts.slice(1));
+  const refused = t.throwsAsync(others, { code: 'NoSuchUpload' });
+  await t.throwsAsync(uploads.abort(id, 'once'), { code: 'OperationAborted' });
   t.is((await completing).etag, md5OfMd5s(contents));
+  t.deepEqual(await again, await completing);
+  await refused;
   t.true((await contentOf(disk.store, 'once')).equals(Buffer.concat(contents)));
 });
 
