@@ -32,10 +32,11 @@ const backing = {
   close: async () => undefined,
 };
 
-test('a release of a disk whose storage hangs is refused soon, and works once it answers', async (t) => {
-  t.timeout(120_000);
-  await using temporary = await temporaryDirectory();
-  await using started = await startRedis();
+/** A disk on a storage of its own, and a host's actor for it. */
+async function openDisk() {
+  const stack = new AsyncDisposableStack();
+  const temporary = stack.use(await temporaryDirectory());
+  const { redis } = stack.use(await startRedis());
   const [dataDir, place] = [join(temporary.path, 'data'), join(temporary.path, 'storage')];
   for (const each of [dataDir, place]) await mkdir(each);
   const hostId = newHostId();
@@ -43,8 +44,7 @@ test('a release of a disk whose storage hangs is refused soon, and works once it
   await files.prepare();
   const record = newDiskRecord();
   await files.create(record);
-  await using storage = await FrozenStorage.mount(place);
-  const directory = openDirectory(started.redis, 'local-test');
+  const directory = openDirectory(redis, 'local-test');
   const loops = new LoopDevices(hostId, log);
   const uses = new DiskUses(directory, log);
   const disk = { accountId: record.accountId, diskId: record.id };
@@ -55,6 +55,25 @@ test('a release of a disk whose storage hangs is refused soon, and works once it
     },
     disk,
   );
+  stack.defer(() => loops.close());
+  stack.defer(() => uses.close());
+  stack.defer(() => actor.close(new AppError('unavailable', 'the test ends')));
+  return {
+    actor,
+    directory,
+    disk,
+    hostId,
+    place,
+    redis,
+    [Symbol.asyncDispose]: () => stack.disposeAsync(),
+  };
+}
+
+test('a release of a disk whose storage hangs is refused soon, and works once it answers', async (t) => {
+  t.timeout(120_000);
+  await using opened = await openDisk();
+  const { actor, directory, disk, place } = opened;
+  await using storage = await FrozenStorage.mount(place);
   try {
     const claim = await actor.claim('a test', () => undefined);
     await writeFile(join(claim.path, 'file'), Buffer.alloc(MiB, 'late')); // Yet to be written back.
@@ -76,51 +95,25 @@ test('a release of a disk whose storage hangs is refused soon, and works once it
   } finally {
     storage.thaw();
     await waitFor('the storage', async () => !actor.isSetAside);
-    await actor.close(new AppError('unavailable', 'the test ends'));
-    await uses.close();
-    await loops.close();
+    await actor.close(new AppError('unavailable', 'the test ends')); // The storage goes first.
   }
 });
 
 test('a disk that was given up stays free, however often it is asked for', async (t) => {
-  await using temporary = await temporaryDirectory();
-  await using started = await startRedis();
-  const [dataDir, place] = [join(temporary.path, 'data'), join(temporary.path, 'storage')];
-  for (const each of [dataDir, place]) await mkdir(each);
-  const hostId = newHostId();
-  const files = new DiskFiles(regionStorage(place, dataDir), 64 * MiB, hostId);
-  await files.prepare();
-  const record = newDiskRecord();
-  await files.create(record);
-  const directory = openDirectory(started.redis, 'local-test');
-  const loops = new LoopDevices(hostId, log);
-  const uses = new DiskUses(directory, log);
-  const disk = { accountId: record.accountId, diskId: record.id };
-  const actor = new DiskActor(
-    {
-      ...{ hostId, dataDir, directory, files, loops, uses, backing, log, onMounted: clearUploads },
-      ...{ calls: new StorageCalls(), fence: new StorageFence(undefined, log), beat: new Beat() },
-    },
-    disk,
-  );
-  try {
-    (await actor.claim('a test', () => undefined)).release();
-    await actor.release();
-    const before = await started.redis.info('commandstats');
-    const writes = (text: string): string[] =>
-      text.match(/cmdstat_(?:set|incr|sadd):calls=\d+/gu) ?? [];
-    await actor.release(); // A host that is drained does this once a second.
-    t.deepEqual(writes(await started.redis.info('commandstats')), writes(before));
-    const former = await directory.diskLeases.acquire(disk, hostId, 1);
-    t.false('heldBy' in former);
-    await actor.release();
-    const lease = await directory.diskLeases.acquire(disk, newHostId(), 1_000);
-    t.like(lease, { formerHosts: [] }, 'a lease that ended without a release is released');
-  } finally {
-    await actor.close(new AppError('unavailable', 'the test ends'));
-    await uses.close();
-    await loops.close();
-  }
+  await using opened = await openDisk();
+  const { actor, directory, disk, hostId, redis } = opened;
+  (await actor.claim('a test', () => undefined)).release();
+  await actor.release();
+  const before = await redis.info('commandstats');
+  const writes = (text: string): string[] =>
+    text.match(/cmdstat_(?:set|incr|sadd):calls=\d+/gu) ?? [];
+  await actor.release(); // A host that is drained does this once a second.
+  t.deepEqual(writes(await redis.info('commandstats')), writes(before));
+  const former = await directory.diskLeases.acquire(disk, hostId, 1);
+  t.false('heldBy' in former);
+  await actor.release();
+  const lease = await directory.diskLeases.acquire(disk, newHostId(), 1_000);
+  t.like(lease, { formerHosts: [] }, 'a lease that ended without a release is released');
 });
 
 test('storage that is lost is told as such, whatever error it answers with', async (t) => {
