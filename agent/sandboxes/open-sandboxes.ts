@@ -298,8 +298,7 @@ export async function openSandboxes(
     get states() {
       return registry.states;
     },
-    storage,
-    storageId: parts.shared?.id,
+    ...{ storage, storageId: parts.shared?.id },
     pausedKeepDisks: driver.traits.pausedStaysInMemory,
     get failing() {
       return taking && { ...taking.adopter.failing, give: taking.mover.notTaken };

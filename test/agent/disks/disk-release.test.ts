@@ -2,6 +2,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
+import type { Redis } from 'ioredis';
 import { pino } from 'pino';
 import { DiskActor } from '../../../agent/disks/disk-actor.ts';
 import { DiskFiles } from '../../../agent/disks/disk-files.ts';
@@ -99,16 +100,20 @@ test('a release of a disk whose storage hangs is refused soon, and works once it
   }
 });
 
+/** How many writes of leases Redis has done, by command. */
+async function writesTo(redis: Redis): Promise<string[]> {
+  const text = await redis.info('commandstats');
+  return text.match(/cmdstat_(?:set|incr|sadd):calls=\d+/gu) ?? [];
+}
+
 test('a disk that was given up stays free, however often it is asked for', async (t) => {
   await using opened = await openDisk();
   const { actor, directory, disk, hostId, redis } = opened;
   (await actor.claim('a test', () => undefined)).release();
   await actor.release();
-  const before = await redis.info('commandstats');
-  const writes = (text: string): string[] =>
-    text.match(/cmdstat_(?:set|incr|sadd):calls=\d+/gu) ?? [];
+  const before = await writesTo(redis);
   await actor.release(); // A host that is drained does this once a second.
-  t.deepEqual(writes(await redis.info('commandstats')), writes(before));
+  t.deepEqual(await writesTo(redis), before);
   const former = await directory.diskLeases.acquire(disk, hostId, 1);
   t.false('heldBy' in former);
   await actor.release();
