@@ -16,11 +16,11 @@ import {
   S3Client,
   UploadPartCommand,
 } from '@aws-sdk/client-s3';
-import { NodeHttpHandler } from '@smithy/node-http-handler';
 import { LIMITS } from '../../shared/limits.ts';
 import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
 import type { MountCredentials, StoredMount } from '../../shared/schemas/disk-mount.ts';
 import { MiB } from '../../shared/units.ts';
+import { BoundedAnswers } from './bounded-answers.ts';
 import {
   type Bucket,
   BucketError,
@@ -74,7 +74,7 @@ function openClient(
     maxAttempts: LIMITS.bucketAttemptsMax,
     requestChecksumCalculation: checksums,
     responseChecksumValidation: checksums,
-    requestHandler: new NodeHttpHandler({
+    requestHandler: new BoundedAnswers({
       connectionTimeout: LIMITS.bucketConnectMsMax,
       socketTimeout: LIMITS.bucketSilenceMsMax,
       requestTimeout: LIMITS.bucketSilenceMsMax,
