@@ -1,4 +1,4 @@
-import { AppError } from '../../shared/errors.ts';
+import { AppError, toError } from '../../shared/errors.ts';
 import type { AgentFrame } from '../../shared/links/stream-protocol.ts';
 import { refusalOf } from './not-taken.ts';
 
@@ -88,6 +88,22 @@ export class JobWaiters {
   }
 }
 
+/** Parts that cannot be read are a fault of this job's answer, not of the link. */
+function takeParts({ settle, onPart }: Waiter, body: readonly Buffer[]): void {
+  try {
+    for (const part of body) onPart?.(part);
+  } catch (error) {
+    settle({ kind: 'error', error: toAppError(error) });
+  }
+}
+
+const toAppError = (thrown: unknown): AppError =>
+  thrown instanceof AppError
+    ? thrown
+    : new AppError('internal_server_error', 'the host sent an answer that cannot be read', {
+        cause: toError(thrown),
+      });
+
 function settleWith(waiter: Waiter, frame: JobFrame, body: readonly Buffer[]): void {
   switch (frame.type) {
     case 'accepted': {
@@ -95,7 +111,7 @@ function settleWith(waiter: Waiter, frame: JobFrame, body: readonly Buffer[]): v
       break;
     }
     case 'part': {
-      for (const part of body) waiter.onPart?.(part);
+      takeParts(waiter, body);
       break;
     }
     case 'result': {
