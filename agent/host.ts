@@ -176,10 +176,6 @@ async function openSharedStorage(
 
 const sharedMachines = (storage: SharedStorage, hostId: string): SharedMachines => ({
   bases: new DiskBases(storage.places.bases, hostId),
-  places: async () => {
-    const hosts = await storage.hosts();
-    return [storage.places.released, ...hosts.map((id) => join(storage.places.hosts, id))];
-  },
 });
 
 /** @throws Error when the host has sandboxes of another runtime, or cannot run any of this one */

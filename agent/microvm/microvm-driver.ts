@@ -96,7 +96,7 @@ export class MicrovmDriver implements MachineDriver {
       uid: uidBase - 1,
       isEnabled: settings.hasTemplates,
       slots: parts.slots,
-      neededKeys: async () => templatesInUse((await shared?.places()) ?? [sandboxesDir]),
+      neededKeys: shared === undefined ? () => templatesInUse(sandboxesDir) : undefined,
     });
     const { handleSecret, hasNetwork } = parts;
     return new MicrovmDriver({

@@ -15,8 +15,6 @@ import type { MachineIdentity } from '../machines/shim-files.ts';
 /** Storage that hosts share, between which machines move. */
 export interface SharedMachines {
   readonly bases: DiskBases;
-  /** The directories of the machines of all hosts. */
-  places(): Promise<string[]>;
 }
 
 /** Parts that the machines of this host share. */

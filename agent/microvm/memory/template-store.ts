@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { closeSync } from 'node:fs';
-import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { runInBackground } from '../../../shared/background.ts';
 import { toError } from '../../../shared/errors.ts';
@@ -9,7 +9,6 @@ import { GUEST_MAC, type SlotPlan } from '../../network/slot.ts';
 import { SerialQueue } from '../../queues/serial-queue.ts';
 import { run } from '../../system/spawn.ts';
 import { type Shape, shapeName } from '../../sandboxes/machine-driver.ts';
-import { failpoint } from '../../system/failpoint.ts';
 import { bootOnce, clearMachine } from '../qemu/boot-once.ts';
 import { hostArchitecture, type VmHost } from '../qemu/launch.ts';
 import { machinePaths } from '../qemu/machine-directory.ts';
@@ -24,6 +23,7 @@ import { QmpClient } from '../qemu/qmp-client.ts';
 import { prepareRootDisk } from '../disk/root-disk.ts';
 import { readIdentity, runPaths } from '../../machines/shim-files.ts';
 import { tellNetwork } from './guest-network.ts';
+import { evictTemplates } from './template-eviction.ts';
 import {
   blankKey,
   isSameMachine,
@@ -50,15 +50,16 @@ export interface TemplateStoreOptions {
   readonly isEnabled: boolean;
   /** Where the machine that becomes a template leases its network slot. */
   readonly slots: { lease(): Promise<SlotPlan>; release(index: number): Promise<void> };
-  /** Keys of the templates that checkpoints and running machines depend on. */
-  readonly neededKeys: () => Promise<ReadonlySet<string>>;
+  /**
+   * Keys of the templates that checkpoints and running machines depend on. Undefined where hosts share
+   * the templates: they are not evicted.
+   */
+  readonly neededKeys: (() => Promise<ReadonlySet<string>>) | undefined;
   readonly log: Logger;
 }
 
 const MAKER = 'template';
 const LAYER = 'template.qcow2';
-/** How many unneeded templates are kept on disk. */
-const UNUSED_MAX = 8;
 /** When creation is retried after a failure; machines boot until then. */
 const RETRY_MS = 60_000;
 
@@ -121,7 +122,8 @@ export class TemplateStore {
   async forNew(shape: Shape): Promise<Template> {
     const entry = this.#entry(shape);
     if (this.#options.isEnabled) {
-      const ready = entry.ready ?? (entry.isCreating ? undefined : await this.#openIfValid(entry));
+      const ready =
+        entry.ready ?? (entry.isCreating ? undefined : await this.#openIfReadable(entry));
       if (ready !== undefined) return ready;
       this.#create(entry, shape);
     }
@@ -221,13 +223,25 @@ export class TemplateStore {
     return (entry.opening ??= read());
   }
 
-  /** @returns undefined when the template is missing or damaged, and has to be created again */
+  /**
+   * @returns undefined when the template is missing or damaged, and has to be created again
+   * @throws Error when the storage does not tell: checkpoints may stand on what is there
+   */
   async #openIfValid(entry: Entry): Promise<Template | undefined> {
     try {
       return await this.#open(entry);
     } catch (error) {
       if (error instanceof TemplateError) return undefined;
       throw error;
+    }
+  }
+
+  /** @returns undefined also while the storage does not tell, which {@link #create} reports */
+  async #openIfReadable(entry: Entry): Promise<Template | undefined> {
+    try {
+      return await this.#openIfValid(entry);
+    } catch {
+      return undefined;
     }
   }
 
@@ -301,24 +315,13 @@ export class TemplateStore {
     return clearMachine(this.#options.host, this.#maker);
   }
 
-  /** Evicts the oldest unreferenced templates. */
+  /** Evicts templates, unless other hosts may need them. */
   async #evict(): Promise<void> {
     const { directory, neededKeys } = this.#options;
-    const needed = await neededKeys();
-    const current = new Set([...this.#entries.values()].map(({ key }) => key));
-    const unused = (await readdir(directory)).filter(
-      (name) => !name.startsWith('.') && !needed.has(name) && !current.has(name),
-    );
-    const dated = unused.map(async (name) => ({
-      name,
-      at: (await stat(this.#path(name))).mtimeMs,
-    }));
-    const oldestFirst = (await Promise.all(dated)).toSorted((a, b) => a.at - b.at);
-    for (const { name } of oldestFirst.slice(0, Math.max(0, unused.length - UNUSED_MAX))) {
-      await failpoint('evict template', () =>
-        rm(this.#path(name), { recursive: true, force: true }),
-      );
-    }
+    if (neededKeys === undefined) return;
+    const isOpen = (key: string): boolean =>
+      this.#former.has(key) || [...this.#entries.values()].some((entry) => entry.key === key);
+    await evictTemplates({ directory, neededKeys, isOpen });
   }
 }
 

@@ -81,6 +81,10 @@ export class TemplateError extends Error {
   }
 }
 
+/** Whether the storage failed, rather than that there is nothing, or something damaged. */
+export const isStorageError = (error: unknown): boolean =>
+  !['ENOENT', 'ENOTDIR', undefined].includes(errnoOf(error));
+
 /** Creates a memory file for the RAM of a machine that becomes a template, all zero. */
 export const newTemplateRam = (memSizeMib: number): number =>
   native.newMemory('berth-template', memSizeMib * MiB);
@@ -185,7 +189,8 @@ export class Template implements Disposable {
    * Reads a template into memory and verifies it.
    * @param machines process ids of machines that a former agent started from it: if one maps the
    *   same sealed contents, that mapping is used instead of a second copy in memory
-   * @throws TemplateError when the template is missing, damaged or has another key
+   * @throws TemplateError when the template is missing, damaged or has another key; any other error
+   *   when the storage does not tell: what is there may be whole, and must not be replaced
    */
   static async open(
     directory: string,
@@ -204,6 +209,7 @@ export class Template implements Disposable {
       const ram = shared ?? (await readRam(join(directory, FILES.ram), manifest));
       return new Template(key, `${manifest.ramHash} ${manifest.devicesHash}`, ram, devices);
     } catch (cause) {
+      if (isStorageError(cause)) throw cause;
       throw new TemplateError(`no template ${key}: ${String(cause)}`, { cause });
     }
   }

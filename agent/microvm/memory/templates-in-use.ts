@@ -4,7 +4,8 @@ import Type from 'typebox';
 import { parseJson } from '../../../shared/json.ts';
 import { compile } from '../../../shared/validate.ts';
 import { listNames, machinePaths } from '../qemu/machine-directory.ts';
-import { templateOf } from './checkpoint.ts';
+import { CheckpointError, templateOf } from './checkpoint.ts';
+import { isStorageError } from './template.ts';
 
 /** Kept in a machine's run directory, so that a later agent that recovers it finds its template. */
 const MEMORY_FILE = 'memory.json';
@@ -26,18 +27,22 @@ export async function recordedTemplate(runDir: string): Promise<string> {
 
 /**
  * Keys of all templates that a checkpoint or a possibly running machine depends on.
- * @param places the directories of all hosts' machines that share the templates
+ * @param place the directory of the host's machines
  */
-export async function templatesInUse(places: readonly string[]): Promise<ReadonlySet<string>> {
+export async function templatesInUse(place: string): Promise<ReadonlySet<string>> {
   const keys = new Set<string>();
-  for (const place of places) {
-    for (const name of await listNames(place)) {
-      const { checkpoint, run } = machinePaths(join(place, name));
-      const both = [templateOf(checkpoint), recordedTemplate(run)];
-      for (const found of await Promise.allSettled(both)) {
-        if (found.status === 'fulfilled' && found.value !== undefined) keys.add(found.value);
-      }
+  for (const name of await listNames(place)) {
+    const { checkpoint, run } = machinePaths(join(place, name));
+    const both = [templateOf(checkpoint), recordedTemplate(run)];
+    for (const found of await Promise.allSettled(both)) {
+      if (found.status === 'fulfilled' && found.value !== undefined) keys.add(found.value);
+      // A storage that does not tell now must not make a needed template look unneeded.
+      else if (found.status === 'rejected' && isStorageError(causeOf(found.reason)))
+        throw found.reason;
     }
   }
   return keys;
 }
+
+const causeOf = (error: unknown): unknown =>
+  error instanceof CheckpointError ? error.cause : error;
