@@ -7,6 +7,7 @@ import { toError } from '../../../shared/errors.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { GUEST_MAC, type SlotPlan } from '../../network/slot.ts';
 import { SerialQueue } from '../../queues/serial-queue.ts';
+import { exists } from '../../system/exists.ts';
 import { run } from '../../system/spawn.ts';
 import { type Shape, shapeName } from '../../sandboxes/machine-driver.ts';
 import { bootOnce, clearMachine } from '../qemu/boot-once.ts';
@@ -260,9 +261,11 @@ export class TemplateStore {
     try {
       if (this.#isClosed) return;
       await this.#evict();
-      // Another host may have made it meanwhile; what is there and cannot be opened is damaged.
+      // Another host may have made it meanwhile; what is there and cannot be opened is damaged. Asked
+      // first: a template that another host publishes while this one finds none must stay.
+      const wasThere = await exists(this.#path(entry.key));
       if ((await this.#openIfValid(entry)) !== undefined) return;
-      await rm(this.#path(entry.key), { recursive: true, force: true });
+      if (wasThere) await rm(this.#path(entry.key), { recursive: true, force: true });
       await this.#boot(entry.key, shape);
       await this.#open(entry);
       const durationMs = Math.round(performance.now() - begunAt);
