@@ -4,7 +4,7 @@ import { bucketTest, diskOf, diskOn, output } from '../helpers/bucket-stack.ts';
 import { isFull } from '../helpers/full.ts';
 import { exec } from '../helpers/disks.ts';
 
-const STEPS = isFull ? 3_000 : 40;
+const STEPS = isFull ? 1_500 : 40;
 /** Share of steps in which two commands run at once. */
 const PAIRED = 0.1;
 

@@ -16,7 +16,7 @@ import { isFull } from '../helpers/full.ts';
 
 const test = anyTest as TestFn<{ stack: Stack; api: ApiClient; disk: string }>;
 const SEED = Number(process.env['BERTH_TEST_SEED'] ?? Date.now() % 1_000_000);
-const SEQUENCES = Number(process.env['BERTH_TEST_SEQUENCES'] ?? (isFull ? 10_000 : 48));
+const SEQUENCES = Number(process.env['BERTH_TEST_SEQUENCES'] ?? (isFull ? 4_000 : 48));
 const SEQUENCES_PER_KILL = isFull ? 40 : 16;
 /** Longer than a request that lost its connection is at work. */
 const SETTLE_MS = 500;
