@@ -1,6 +1,6 @@
 import { mkdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { AppError } from '../../shared/errors.ts';
+import { AppError, errnoOf, toError } from '../../shared/errors.ts';
 import { exists } from './exists.ts';
 import { paths } from './paths.ts';
 import { checkMark, markOf, markStorage, readMark } from './storage-mark.ts';
@@ -68,7 +68,11 @@ export class RegionStorage {
     try {
       await checkMark(this.directory, known);
     } catch (cause) {
-      const { message } = cause as Error;
+      const { message } = toError(cause);
+      if (errnoOf(cause) !== undefined) {
+        const once = 'Mount it once more: it may have shut this host out';
+        throw new Error(`STORAGE_DIR cannot be read: ${message}. ${once}`, { cause });
+      }
       throw new Error(
         `STORAGE_DIR is not the storage that this host has had: ${message}. Mount it. If it is lost ` +
           `for good, remove ${note} and make ${join(this.directory, 'disks')} on the new one`,

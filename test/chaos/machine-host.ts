@@ -1,6 +1,7 @@
 import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { detectCgroups, killGroup, processesBelow } from '../../agent/system/cgroup.ts';
+import { toError } from '../../shared/errors.ts';
 import { newHostId } from '../../shared/ids.ts';
 import { forgetShutOut, isBeingShutOut, wasShutOut } from '../helpers/ceph-hosts.ts';
 import type { CephFs, CephMount } from '../helpers/ceph-fs.ts';
@@ -82,7 +83,12 @@ export class MachineHost {
     this.#directory = parts.directory;
     this.#settings = parts.settings;
     this.#findings = findings;
-    this.agent = new Supervisor(node.daemon, () => node.isReady(), findings);
+    this.agent = new Supervisor(
+      node.daemon,
+      () => node.isReady(),
+      findings,
+      (lastLog) => this.#bootIfBarred(lastLog),
+    );
     this.#tending = this.#tend();
   }
 
@@ -184,6 +190,20 @@ export class MachineHost {
       if (this.#isHit || signal.aborted) continue;
       this.#findings.count('hosts booted after they were shut out');
       await this.losePower(0);
+    }
+  }
+
+  /** The same where the agent cannot even start. */
+  async #bootIfBarred(lastLog: string): Promise<void> {
+    if (this.#isHit || !lastLog.includes('ESHUTDOWN')) return;
+    this.#findings.count('hosts booted after they were shut out');
+    try {
+      await this.#turnOff();
+      await this.#boot();
+    } catch (error) {
+      this.#findings.report(
+        `${this.node.machine.name} cannot be booted: ${toError(error).message}`,
+      );
     }
   }
 

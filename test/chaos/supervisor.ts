@@ -14,7 +14,7 @@ const LOG_TAIL_CHARS = 700;
 
 interface Around {
   readonly end?: () => Promise<void>;
-  readonly beforeStart?: () => Promise<void>;
+  readonly beforeStart?: () => Promise<void> | undefined;
 }
 
 /** Keeps one process of the stack running, as the supervisor of an installation does. */
@@ -28,8 +28,20 @@ export class Supervisor {
   #stopped = false;
   readonly #watching: Promise<void>;
 
-  /** @param daemon a process that is already running */
-  constructor(daemon: Daemon, isReady: () => Promise<boolean>, findings: Findings) {
+  readonly #beforeStartAgain: ((lastLog: string) => Promise<void>) | undefined;
+
+  /**
+   * @param daemon a process that is already running
+   * @param beforeStartAgain what an operator does with the process' log before it is started again,
+   *   after it ended by itself
+   */
+  constructor(
+    daemon: Daemon,
+    isReady: () => Promise<boolean>,
+    findings: Findings,
+    beforeStartAgain?: (lastLog: string) => Promise<void>,
+  ) {
+    this.#beforeStartAgain = beforeStartAgain;
     this.daemon = daemon;
     this.#isReady = isReady;
     this.#findings = findings;
@@ -97,7 +109,7 @@ export class Supervisor {
     }
   }
 
-  async #startAfter(ms: number, beforeStart?: () => Promise<void>): Promise<void> {
+  async #startAfter(ms: number, beforeStart?: Around['beforeStart']): Promise<void> {
     await waitFor(`${this.daemon.name} to end`, async () => !this.daemon.isRunning, ENDS_MS_MAX);
     await sleep(ms);
     await beforeStart?.();
@@ -119,13 +131,13 @@ export class Supervisor {
   }
 
   async #startAgain(): Promise<void> {
+    const log = await readFile(this.daemon.logPath, 'utf8').catch(() => '');
+    const last = log.slice(-LOG_TAIL_CHARS);
     if (this.#wasReady) {
-      const log = await readFile(this.daemon.logPath, 'utf8').catch(() => '');
-      const last = log.slice(-LOG_TAIL_CHARS);
       this.#findings.report(`${this.daemon.name} ended by itself; its log ends with: ${last}`);
     }
     this.#findings.count(`starts of ${this.daemon.name} that failed`);
-    this.#restart = this.#startAfter(START_AGAIN_MS);
+    this.#restart = this.#startAfter(START_AGAIN_MS, () => this.#beforeStartAgain?.(last));
     await this.#restart;
   }
 }

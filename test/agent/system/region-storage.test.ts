@@ -129,3 +129,13 @@ test('while its storage is away no disk is made, found missing or deleted', asyn
   await files.remove(record.id);
   t.false(await files.exists(record.id));
 });
+
+test('storage that cannot be read is not called another one', async (t) => {
+  const { newHost, directory } = t.context;
+  await (await newHost(true)).check();
+  const mark = join(directory, 'storage.json');
+  await rm(mark);
+  await mkdir(mark); // Any error will do: reading a directory gives EISDIR.
+  const refusal = /^STORAGE_DIR cannot be read: EISDIR.*Mount it once more/u;
+  await t.throwsAsync((await newHost(true)).check(), { message: refusal });
+});
