@@ -263,8 +263,10 @@ test('an agent refuses work while its journal has no free space, and works again
     await Promise.all([fill(), told.add(), told.add()]);
     return told.refused.length > 5;
   });
+  // Some were under way when the journal could no longer be synced: before they ran, or while.
+  const underWay = ['unavailable', 'outcome_unknown'];
   t.deepEqual(
-    [...told.codes].filter((code) => code !== 'outcome_unknown'),
+    [...told.codes].filter((code) => !underWay.includes(code)),
     ['host_full'],
   );
   await waitFor('the metric', async () => {
