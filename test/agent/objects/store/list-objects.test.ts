@@ -299,7 +299,8 @@ test(`${WIDE} keys of one directory come in pages in byte order`, async (t) => {
   t.log(/VmHWM.*/u.exec(status)?.[0]);
 });
 
-test('an entry takes no more work for the directories that it lies in', async (t) => {
+// By itself: the promises of other tests would be counted, too.
+test.serial('an entry takes no more work for the directories that it lies in', async (t) => {
   await using disk = await mountDisk();
   const { store } = disk;
   const { contents } = disk.layout;
