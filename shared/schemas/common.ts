@@ -1,5 +1,6 @@
 import Type, { type TSchema } from 'typebox';
 import { diskIdPattern } from '../ids.ts';
+import { DURATION } from './patterns.ts';
 
 /** RFC 3339 in UTC with exactly three fraction digits, as `Date.toISOString` writes it. */
 const TIMESTAMP = { format: 'date-time', examples: ['2026-03-01T12:00:00.000Z'] } as const;
@@ -7,6 +8,16 @@ const TIMESTAMP = { format: 'date-time', examples: ['2026-03-01T12:00:00.000Z'] 
 export const Timestamp = Type.String(TIMESTAMP);
 
 export const timestamp = (description: string) => Type.String({ ...TIMESTAMP, description });
+
+/** How long a credential works; `parseTtl` (control/services/credential-ends.ts) reads it. */
+export const ttl = (description: string, example: string) =>
+  Type.String({
+    minLength: 1,
+    maxLength: 64,
+    documented: { pattern: DURATION },
+    description,
+    examples: [example],
+  });
 
 const DISK_ID = { pattern: diskIdPattern, examples: ['dsk-0a1b2c3d4e5f6071'] } as const;
 

@@ -2,23 +2,18 @@ import Type from 'typebox';
 import { taggedUnion } from '../validate.ts';
 import { LIMITS } from '../limits.ts';
 import { HOUR_MS } from '../units.ts';
-import { diskId, timestamp } from './common.ts';
-import { DURATION } from './patterns.ts';
+import { diskId, timestamp, ttl } from './common.ts';
 
 /** The spellings of the role kind: `cloudsts` is the specification's, `awssts` the client's. */
 export const stsTypes = ['cloudsts', 'awssts'] as const;
 
 const END = {
   ttl: Type.Optional(
-    Type.String({
-      minLength: 1,
-      maxLength: 64,
-      documented: { pattern: DURATION },
-      description:
-        'How long its credentials work: a duration such as `90s`, `4m` or `1h30m`, more than 0 and ' +
+    ttl(
+      'How long its credentials work: a duration such as `90s`, `4m` or `1h30m`, more than 0 and ' +
         `at most ${LIMITS.credentialTtlMsMax / HOUR_MS}h. Not together with expiresAt.`,
-      examples: ['24h'],
-    }),
+      '24h',
+    ),
   ),
   expiresAt: Type.Optional(
     timestamp('When its credentials stop working; without it and ttl they do not end.'),

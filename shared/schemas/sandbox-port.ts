@@ -1,8 +1,7 @@
 import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
 import { HOUR_MS } from '../units.ts';
-import { timestamp } from './common.ts';
-import { DURATION } from './patterns.ts';
+import { timestamp, ttl } from './common.ts';
 import { SandboxPath } from './sandbox.ts';
 
 const SHA256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
@@ -39,15 +38,11 @@ export const CreatePortToken = Type.Object(
   {
     port: Port,
     ttl: Type.Optional(
-      Type.String({
-        minLength: 1,
-        maxLength: 64,
-        documented: { pattern: DURATION },
-        description:
-          `A duration such as \`90s\`, \`4m\` or \`1h30m\`, more than 0 and at most ` +
+      ttl(
+        `A duration such as \`90s\`, \`4m\` or \`1h30m\`, more than 0 and at most ` +
           `${LIMITS.credentialTtlMsMax / HOUR_MS}h; without it the token never expires.`,
-        examples: ['1h30m'],
-      }),
+        '1h30m',
+      ),
     ),
   },
   { title: 'CreatePortToken' },
