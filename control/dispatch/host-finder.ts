@@ -59,20 +59,19 @@ export class HostFinder {
 
   /** Asks a host once for all who want it, and not again at once when it cannot be reached. */
   #ask(hostId: string): Promise<void> {
-    const known = this.#asked.get(hostId);
-    if (known !== undefined) return known;
-    const { log } = this.#options;
-    const asking = this.#askUntilLinked(hostId).then(
-      () => {
-        this.#asked.delete(hostId);
-      },
-      (error: unknown) => {
-        log.warn({ hostId, err: toError(error) }, 'link:requestFailed');
-        setTimeout(() => this.#asked.delete(hostId), LIMITS.linkRequestAgainMs).unref();
-      },
-    );
+    const asking = this.#asked.get(hostId) ?? this.#askOnce(hostId);
     this.#asked.set(hostId, asking);
     return asking;
+  }
+
+  async #askOnce(hostId: string): Promise<void> {
+    try {
+      await this.#askUntilLinked(hostId);
+      this.#asked.delete(hostId);
+    } catch (error) {
+      this.#options.log.warn({ hostId, err: toError(error) }, 'link:requestFailed');
+      setTimeout(() => this.#asked.delete(hostId), LIMITS.linkRequestAgainMs).unref();
+    }
   }
 
   async #askUntilLinked(hostId: string): Promise<void> {

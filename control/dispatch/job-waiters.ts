@@ -93,11 +93,11 @@ function takeParts({ settle, onPart }: Waiter, body: readonly Buffer[]): void {
   try {
     for (const part of body) onPart?.(part);
   } catch (error) {
-    settle({ kind: 'error', error: toAppError(error) });
+    settle({ kind: 'error', error: unreadable(error) });
   }
 }
 
-const toAppError = (thrown: unknown): AppError =>
+const unreadable = (thrown: unknown): AppError =>
   thrown instanceof AppError
     ? thrown
     : new AppError('internal_server_error', 'the host sent an answer that cannot be read', {
