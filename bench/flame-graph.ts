@@ -39,7 +39,7 @@ export interface Frame {
 
 type Kind = keyof typeof kinds;
 
-/** Whose code a frame is, as the legend has it. */
+/** The owners of the code that frames run, as the legend names them. */
 const kinds = {
   berth: { label: 'Berth', colour: '#f4a259' },
   packages: { label: 'packages', colour: '#8cb4d9' },
