@@ -282,7 +282,8 @@ export class AgentHub implements KnownHosts {
   }
 
   #beat(): void {
-    for (const [hostId, link] of this.#links.entries()) {
+    // A copy, since links are forgotten meanwhile.
+    for (const [hostId, link] of this.#links.entries().toArray()) {
       if (performance.now() - link.heardAt > LIMITS.linkSilenceMsMax) {
         this.#options.log.warn({ hostId }, 'link:silent');
         link.socket.terminate();
