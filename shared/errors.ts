@@ -88,3 +88,10 @@ export function errnoOf(thrown: unknown): string | undefined {
   const code: unknown = thrown instanceof Error ? Reflect.get(thrown, 'code') : undefined;
   return typeof code === 'string' ? code : undefined;
 }
+
+/** For `catch`: turns system errors of these names into undefined, and throws any other error. */
+export const ignoring =
+  (...names: string[]) =>
+  (error: unknown): undefined => {
+    if (!names.includes(errnoOf(error) ?? '')) throw error;
+  };

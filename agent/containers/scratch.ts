@@ -1,6 +1,6 @@
 import { chown, lchown, mkdir, rm, rmdir, symlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { errnoOf } from '../../shared/errors.ts';
+import { errnoOf, ignoring } from '../../shared/errors.ts';
 import { MountFlag, native, toolsRoot, UnmountFlag } from '../native/native.ts';
 import { mountsBelow } from '../system/mount-table.ts';
 import { MOUNT_ROOT } from './bundle.ts';
@@ -90,14 +90,8 @@ export async function mountScratch(directory: string, spec: ScratchSpec): Promis
   await native.mount('', directory, '', MountFlag.shared, '');
 }
 
-async function detachIfMounted(target: string): Promise<void> {
-  try {
-    await native.unmount(target, UnmountFlag.detach);
-  } catch (error) {
-    const code = errnoOf(error);
-    if (code !== 'EINVAL' && code !== 'ENOENT') throw error;
-  }
-}
+const detachIfMounted = (target: string): Promise<void> =>
+  native.unmount(target, UnmountFlag.detach).catch(ignoring('EINVAL', 'ENOENT'));
 
 /** Removes a container's directory from the host. Idempotent. */
 export async function removeScratch(directory: string): Promise<void> {
@@ -105,12 +99,8 @@ export async function removeScratch(directory: string): Promise<void> {
   await detachIfMounted(image);
   await detachIfMounted(root);
   await detachIfMounted(directory);
-  try {
-    // Never recursive: a disk that is still mounted below would lose its contents.
-    await rmdir(directory);
-  } catch (error) {
-    if (errnoOf(error) !== 'ENOENT') throw error;
-  }
+  // Never recursive: a disk that is still mounted below would lose its contents.
+  await rmdir(directory).catch(ignoring('ENOENT'));
 }
 
 /**

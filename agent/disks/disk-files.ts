@@ -1,10 +1,11 @@
 import { randomBytes } from 'node:crypto';
-import { mkdir, open, readdir, readFile, rename, rm, stat, truncate } from 'node:fs/promises';
+import { mkdir, open, readdir, readFile, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { DiskRecord } from '../../shared/directory/disk-record.ts';
 import { errnoOf } from '../../shared/errors.ts';
 import type { RootAttrs } from '../../shared/schemas/disk.ts';
 import { type DiskManifest, parseManifest } from '../../shared/schemas/disk-manifest.ts';
+import { exists } from '../system/exists.ts';
 import type { RegionStorage } from '../system/region-storage.ts';
 import { run } from '../system/spawn.ts';
 import { syncPath, writeDurably } from '../system/write-durably.ts';
@@ -88,12 +89,7 @@ export class DiskFiles {
 
   /** @throws AppError `unavailable` when nothing is there because the storage is not */
   async exists(diskId: string): Promise<boolean> {
-    try {
-      await stat(this.imagePath(diskId));
-      return true;
-    } catch (error) {
-      if (errnoOf(error) !== 'ENOENT') throw error;
-    }
+    if (await exists(this.imagePath(diskId))) return true;
     await this.#storage.refuseIfMissing();
     return false;
   }

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
 import { join } from 'node:path';
-import { errnoOf } from '../../shared/errors.ts';
+import { ignoring } from '../../shared/errors.ts';
 import {
   chmod,
   chown,
@@ -76,7 +76,7 @@ async function unusedName(mount: string): Promise<string> {
 
 async function moveContents(mount: string, name: string): Promise<void> {
   const target = join(mount, name);
-  await mkdir(target, { mode: 0o700 }).catch(unless('EEXIST'));
+  await mkdir(target, { mode: 0o700 }).catch(ignoring('EEXIST'));
   // Entries that are renamed while the directory is read may be missed: read it until none is left.
   for (let moved = -1; moved !== 0;) {
     moved = 0;
@@ -97,24 +97,11 @@ async function moveContents(mount: string, name: string): Promise<void> {
 
 async function finishRoot(mount: string, name: string): Promise<void> {
   const { contents, uploads } = layoutOf(mount);
-  await rename(join(mount, name), contents).catch(unless('ENOENT'));
+  await rename(join(mount, name), contents).catch(ignoring('ENOENT'));
   await chown(mount, 0, 0);
   await chmod(mount, 0o700);
-  await mkdir(uploads, { mode: 0o700 }).catch(unless('EEXIST'));
+  await mkdir(uploads, { mode: 0o700 }).catch(ignoring('EEXIST'));
 }
 
-async function exists(path: string): Promise<boolean> {
-  try {
-    await lstat(path);
-    return true;
-  } catch (error) {
-    unless('ENOENT')(error);
-    return false;
-  }
-}
-
-const unless =
-  (code: string) =>
-  (error: unknown): void => {
-    if (errnoOf(error) !== code) throw error;
-  };
+const exists = async (path: string): Promise<boolean> =>
+  (await lstat(path).catch(ignoring('ENOENT'))) !== undefined;

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { randomBytes } from 'node:crypto';
 import Type from 'typebox';
 import { runInBackground } from '../../shared/background.ts';
-import { errnoOf, toError } from '../../shared/errors.ts';
+import { ignoring, toError } from '../../shared/errors.ts';
 import { parseJson } from '../../shared/json.ts';
 import type { Logger } from '../../shared/log.ts';
 import { compile } from '../../shared/validate.ts';
@@ -194,7 +194,7 @@ export class ImageStore {
     entry.usedAtMs = Date.now();
     runInBackground('image.release', async () => {
       const now = new Date();
-      await utimes(join(entry.directory, RECORD), now, now).catch(ignoreMissing);
+      await utimes(join(entry.directory, RECORD), now, now).catch(ignoring('ENOENT'));
       if (!tree) return;
       entry.treeHolds -= 1;
       await entry.mounts.add(() => this.#updateTree(entry));
@@ -219,7 +219,3 @@ export interface ImageStoreDeps {
   readonly firstLoop: number;
   readonly log: Logger;
 }
-
-const ignoreMissing = (error: unknown): void => {
-  if (errnoOf(error) !== 'ENOENT') throw error;
-};

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { chown, mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errnoOf } from '../../shared/errors.ts';
+import { errnoOf, ignoring } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { run } from '../system/spawn.ts';
@@ -121,13 +121,10 @@ export class RegionStore {
     if (index !== undefined) await writeFile(join(directory, SOURCE_INDEX), index);
     await writeFile(join(directory, USED), '');
     await run('sync', ['--file-system', directory], { timeoutMs: SYNC_MS_MAX });
-    try {
-      const to = this.#pathOf(imageOf(documents));
-      await failpoint('keep image for region', () => rename(directory, to));
-      await syncPath(this.#directory);
-    } catch (error) {
-      if (errnoOf(error) !== 'ENOTEMPTY' && errnoOf(error) !== 'EEXIST') throw error;
-    }
+    const to = this.#pathOf(imageOf(documents));
+    const placed = failpoint('keep image for region', () => rename(directory, to));
+    await placed.catch(ignoring('ENOTEMPTY', 'EEXIST'));
+    await syncPath(this.#directory);
   }
 
   /** Removes what was not kept of a pull, also after {@link keep}. */
@@ -183,9 +180,6 @@ async function readDocuments(layout: string): Promise<ImageDocuments> {
   const read = async (name: string): Promise<string> =>
     (await readFileWithin(join(layout, name), LIMITS.imageManifestBytesMax)).toString('utf8');
   const manifest = await read(MANIFEST);
-  const index = await read(SOURCE_INDEX).catch((error: unknown) => {
-    if (errnoOf(error) === 'ENOENT') return undefined;
-    throw error;
-  });
+  const index = await read(SOURCE_INDEX).catch(ignoring('ENOENT'));
   return { index, manifest };
 }

@@ -1,8 +1,14 @@
-import { access, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { access, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Backoff } from '../../shared/backoff.ts';
-import { errnoOf } from '../../shared/errors.ts';
-import { type CgroupHost, killProcess, readPids, removeCgroups } from '../system/cgroup.ts';
+import { ignoring } from '../../shared/errors.ts';
+import {
+  type CgroupHost,
+  killProcess,
+  listGroups,
+  readPids,
+  removeCgroups,
+} from '../system/cgroup.ts';
 
 const ROOT = '/sys/fs/cgroup';
 const CONTROLLERS = ['memory', 'pids', 'cpu'] as const;
@@ -27,12 +33,6 @@ export interface MachineGroups {
   readonly machineFiles: readonly string[];
   readonly oomCounter: string;
 }
-
-const without =
-  (...codes: string[]) =>
-  (error: unknown): void => {
-    if (!codes.includes(errnoOf(error) ?? '')) throw error;
-  };
 
 const exists = (path: string): Promise<boolean> =>
   access(path).then(
@@ -150,7 +150,7 @@ export class MachineCgroup {
       await writeFile(file, isFrozen ? frozen : thawed);
       return true;
     } catch (error) {
-      without('ENOENT', 'ENODEV', 'EACCES')(error);
+      ignoring('ENOENT', 'ENODEV', 'EACCES')(error);
       return false;
     }
   }
@@ -197,7 +197,7 @@ export class MachineCgroup {
   async #limit({ memoryBytes, processes, cpus }: MachineLimits, group = 'machine'): Promise<void> {
     await this.#set('memory', 'memory.max', memoryBytes, group);
     // The file is missing in kernels without swap.
-    await this.#set('memory', 'memory.swap.max', 0, group).catch(without('ENOENT', 'EACCES'));
+    await this.#set('memory', 'memory.swap.max', 0, group).catch(ignoring('ENOENT', 'EACCES'));
     await this.#set('pids', 'pids.max', processes, group);
     await this.#set('cpu', 'cpu.max', `${Math.ceil(cpus * PERIOD_US)} ${PERIOD_US}`, group);
   }
@@ -209,7 +209,7 @@ export class MachineCgroup {
     const limitMemory = async (): Promise<void> => {
       await this.#set('memory', 'memory.limit_in_bytes', memoryBytes, group);
       const withSwap = this.#set('memory', 'memory.memsw.limit_in_bytes', memoryBytes, group);
-      await withSwap.catch(without('ENOENT', 'EACCES'));
+      await withSwap.catch(ignoring('ENOENT', 'EACCES'));
     };
     const limitCpu = async (): Promise<void> => {
       await this.#set('cpu', 'cpu.cfs_period_us', PERIOD_US, group);
@@ -243,11 +243,5 @@ export class MachineCgroup {
 export async function listMachineCgroups(host: CgroupHost, parent: string): Promise<string[]> {
   const controller = CONTROLLERS.find((name) => host.controllers.has(name));
   const root = host.version === 2 ? ROOT : join(ROOT, controller ?? 'systemd');
-  try {
-    const entries = await readdir(join(root, parent), { withFileTypes: true });
-    return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return [];
-    throw error;
-  }
+  return listGroups(join(root, parent));
 }

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errnoOf } from '../../shared/errors.ts';
+import { ignoring } from '../../shared/errors.ts';
 import type { MachineUsage } from '../sandboxes/machine-driver.ts';
 
 const ROOT = '/sys/fs/cgroup';
@@ -13,14 +13,8 @@ export interface UsageInterface {
 }
 
 /** Files of the kernel; undefined when they are gone or the host does not have them. */
-async function readIfThere(path: string): Promise<string | undefined> {
-  try {
-    return await readFile(path, 'utf8');
-  } catch (error) {
-    if (['ENOENT', 'ENODEV', 'ESRCH', 'EINVAL'].includes(errnoOf(error) ?? '')) return undefined;
-    throw error;
-  }
-}
+const readIfThere = (path: string): Promise<string | undefined> =>
+  readFile(path, 'utf8').catch(ignoring('ENOENT', 'ENODEV', 'ESRCH', 'EINVAL'));
 
 /** The number behind a name in a file of `name value` lines, or the file's only number. */
 function numberIn(text: string | undefined, name?: string): number | undefined {

@@ -1,6 +1,6 @@
 import { lstat, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errnoOf } from '../../shared/errors.ts';
+import { ignoring } from '../../shared/errors.ts';
 
 /** `stat` counts blocks of this size, whatever the file system's own is. */
 const BLOCK_BYTES = 512;
@@ -9,19 +9,10 @@ const BLOCK_BYTES = 512;
 export async function storedBytes(directories: readonly string[]): Promise<number> {
   let blocks = 0;
   for (const directory of directories) {
-    for (const name of (await unlessGone(readdir(directory))) ?? []) {
+    for (const name of (await readdir(directory).catch(ignoring('ENOENT'))) ?? []) {
       // A checkpoint that is being removed loses its files one by one.
-      blocks += (await unlessGone(lstat(join(directory, name))))?.blocks ?? 0;
+      blocks += (await lstat(join(directory, name)).catch(ignoring('ENOENT')))?.blocks ?? 0;
     }
   }
   return blocks * BLOCK_BYTES;
-}
-
-async function unlessGone<T>(lookUp: Promise<T>): Promise<T | undefined> {
-  try {
-    return await lookUp;
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return undefined;
-    throw error;
-  }
 }

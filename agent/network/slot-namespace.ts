@@ -1,5 +1,5 @@
 import { readdir } from 'node:fs/promises';
-import { errnoOf } from '../../shared/errors.ts';
+import { ignoring } from '../../shared/errors.ts';
 import { parseJson } from '../../shared/json.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { run } from '../system/spawn.ts';
@@ -110,14 +110,9 @@ export async function hasNamespace(namespace: string): Promise<boolean> {
   return (await listNamespaces()).includes(namespace);
 }
 
-async function listNamespaces(): Promise<string[]> {
-  try {
-    return await readdir(NAMESPACES);
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return []; // No namespace was ever made here.
-    throw error;
-  }
-}
+/** Without the directory, no namespace was ever made here. */
+const listNamespaces = async (): Promise<string[]> =>
+  (await readdir(NAMESPACES).catch(ignoring('ENOENT'))) ?? [];
 
 /** The rules around the policy. */
 const rulesAround = (plan: SlotPlan, { routerOf }: SlotKind): string =>

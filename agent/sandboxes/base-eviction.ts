@@ -1,5 +1,5 @@
 import { repeatUntilStopped } from '../../shared/background.ts';
-import { errnoOf, toError } from '../../shared/errors.ts';
+import { ignoring, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
@@ -86,11 +86,7 @@ export class BaseEviction {
   async #keepAll(place?: Place): Promise<void> {
     const { bases, shared } = this.#deps;
     for (const vmId of await shared.list(place)) {
-      try {
-        await bases.keep(shared.directoryOf(vmId, place));
-      } catch (error) {
-        if (errnoOf(error) !== 'ENOENT') throw error;
-      }
+      await bases.keep(shared.directoryOf(vmId, place)).catch(ignoring('ENOENT'));
     }
     await shared.check(); // Where nothing is mounted, nothing is found.
   }

@@ -1,7 +1,8 @@
 import { readdir, readFile, rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { errnoOf } from '../../shared/errors.ts';
+import { errnoOf, ignoring } from '../../shared/errors.ts';
+import { readOptional } from './write-once.ts';
 
 const ROOT = '/sys/fs/cgroup';
 /**
@@ -15,15 +16,6 @@ const CHECK_EVERY_MS = 10;
 export interface CgroupHost {
   readonly version: 1 | 2;
   readonly controllers: ReadonlySet<string>;
-}
-
-async function readOptional(path: string): Promise<string | undefined> {
-  try {
-    return await readFile(path, 'utf8');
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return undefined;
-    throw error;
-  }
 }
 
 /** On a hybrid host (v1 controllers, v2 for systemd's own use) the answer is version 1. */
@@ -106,13 +98,8 @@ async function processesIn(group: string): Promise<number[]> {
 
 /** Ids of the processes in a cgroup.procs file; none when the group does not exist. */
 export async function readPids(path: string): Promise<number[]> {
-  try {
-    const text = await readFile(path, 'utf8');
-    return text.split('\n').filter(Boolean).map(Number);
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENODEV') return [];
-    throw error;
-  }
+  const text = await readFile(path, 'utf8').catch(ignoring('ENOENT', 'ENODEV'));
+  return (text ?? '').split('\n').filter(Boolean).map(Number);
 }
 
 /** Sends SIGKILL; does nothing when the process has ended already. */
@@ -139,21 +126,12 @@ async function removeTree(path: string): Promise<void> {
   await removeIfUnused(path);
 }
 
-async function listGroups(path: string): Promise<string[]> {
-  try {
-    const entries = await readdir(path, { withFileTypes: true });
-    return entries.filter((entry) => entry.isDirectory()).map((entry) => entry.name);
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT' || errnoOf(error) === 'ENOTDIR') return [];
-    throw error;
-  }
+/** Names of the groups below one; none when it does not exist. */
+export async function listGroups(path: string): Promise<string[]> {
+  const entries = await readdir(path, { withFileTypes: true }).catch(ignoring('ENOENT', 'ENOTDIR'));
+  return (entries ?? []).filter((entry) => entry.isDirectory()).map((entry) => entry.name);
 }
 
 /** Leaves a group that is in use: ending its processes is not the caller's right here. */
-async function removeIfUnused(path: string): Promise<void> {
-  try {
-    await rmdir(path);
-  } catch (error) {
-    if (!['ENOENT', 'ENOTDIR', 'EBUSY', 'ENOTEMPTY'].includes(errnoOf(error) ?? '')) throw error;
-  }
-}
+const removeIfUnused = (path: string): Promise<void> =>
+  rmdir(path).catch(ignoring('ENOENT', 'ENOTDIR', 'EBUSY', 'ENOTEMPTY'));

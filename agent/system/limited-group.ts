@@ -1,6 +1,6 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errnoOf } from '../../shared/errors.ts';
+import { ignoring } from '../../shared/errors.ts';
 import { type CgroupHost, trackingGroup } from './cgroup.ts';
 
 const ROOT = '/sys/fs/cgroup';
@@ -73,10 +73,5 @@ async function limitTogether(
 }
 
 /** Not every kernel counts swap, and not every host lets its agent limit memory. */
-async function setIfThere(path: string, value: number | string): Promise<void> {
-  try {
-    await writeFile(path, String(value));
-  } catch (error) {
-    if (!['ENOENT', 'EACCES', 'EBUSY'].includes(errnoOf(error) ?? '')) throw error;
-  }
-}
+const setIfThere = (path: string, value: number | string): Promise<void> =>
+  writeFile(path, String(value)).catch(ignoring('ENOENT', 'EACCES', 'EBUSY'));

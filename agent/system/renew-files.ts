@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { copyFile, readdir, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errnoOf } from '../../shared/errors.ts';
+import { ignoring } from '../../shared/errors.ts';
 import { syncPath } from './write-durably.ts';
 
 const FILES_AT_ONCE = 16;
@@ -11,10 +11,7 @@ const FILES_AT_ONCE = 16;
  * to no file that anybody reads. Idempotent, and durable when it returns.
  */
 export async function renewFiles(directory: string): Promise<void> {
-  const names = await readdir(directory).catch((error: unknown) => {
-    if (errnoOf(error) === 'ENOENT') return [];
-    throw error;
-  });
+  const names = (await readdir(directory).catch(ignoring('ENOENT'))) ?? [];
   for (let at = 0; at < names.length; at += FILES_AT_ONCE) {
     const some = names.slice(at, at + FILES_AT_ONCE);
     await Promise.all(some.map((name) => renew(directory, name)));

@@ -1,17 +1,11 @@
 import { link, readFile, rm } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
-import { errnoOf } from '../../shared/errors.ts';
+import { ignoring } from '../../shared/errors.ts';
 import { syncPath, writeBeside } from './write-durably.ts';
 
 /** The text of a file; undefined without one. */
-export async function readOptional(path: string): Promise<string | undefined> {
-  try {
-    return await readFile(path, 'utf8');
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return undefined;
-    throw error;
-  }
-}
+export const readOptional = (path: string): Promise<string | undefined> =>
+  readFile(path, 'utf8').catch(ignoring('ENOENT'));
 
 /**
  * Makes a file durably unless it exists. Of several that try at once, hosts included, one succeeds.
@@ -23,9 +17,7 @@ export async function writeOnce(path: string, contents: string): Promise<string>
   const directory = dirname(path);
   const temporary = await writeBeside(directory, basename(path), contents);
   try {
-    await link(temporary, path);
-  } catch (error) {
-    if (errnoOf(error) !== 'EEXIST') throw error;
+    await link(temporary, path).catch(ignoring('EEXIST'));
   } finally {
     await rm(temporary, { force: true });
   }

@@ -1,6 +1,6 @@
 import { link, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errnoOf } from '../../../shared/errors.ts';
+import { errnoOf, ignoring } from '../../../shared/errors.ts';
 import { native } from '../../native/native.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { syncPath } from '../../system/write-durably.ts';
@@ -112,7 +112,7 @@ export class DiskBases {
   async unused(): Promise<UnusedCopy[]> {
     const found: UnusedCopy[] = [];
     for (const name of (await readdir(this.#directory)).filter((each) => NAME.test(each))) {
-      const file = await statOptional(join(this.#directory, name));
+      const file = await stat(join(this.#directory, name)).catch(ignoring('ENOENT'));
       // A change of the count of links is one of the inode, and nothing else changes it.
       if (file?.nlink === 1) found.push({ name, unusedSinceMs: file.ctimeMs });
     }
@@ -161,13 +161,4 @@ async function nameOfContents(path: string): Promise<string> {
   await using source = await open(path, 'r');
   const { size } = await source.stat();
   return nameFor(await native.copyMemory(source.fd, -1, size), size);
-}
-
-async function statOptional(path: string) {
-  try {
-    return await stat(path);
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return undefined;
-    throw error;
-  }
 }

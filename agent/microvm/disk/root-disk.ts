@@ -1,6 +1,6 @@
 import { mkdir, open, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errnoOf } from '../../../shared/errors.ts';
+import { ignoring } from '../../../shared/errors.ts';
 import { exists } from '../../system/exists.ts';
 import { syncPath } from '../../system/write-durably.ts';
 
@@ -79,13 +79,9 @@ export async function addRootDisk(
 }
 
 /** Not the directory above it: that of a machine that another host has by now must not come back. */
-async function makeDirectory(path: string): Promise<void> {
-  try {
-    await mkdir(path, { mode: 0o711 });
-  } catch (error) {
-    if (errnoOf(error) !== 'EEXIST') throw error;
-  }
-}
+const makeDirectory = async (path: string): Promise<void> => {
+  await mkdir(path, { mode: 0o711 }).catch(ignoring('EEXIST'));
+};
 
 /**
  * Makes an empty layer that belongs to the machine's user, unless it exists; durable. The user can

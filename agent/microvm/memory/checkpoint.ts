@@ -3,7 +3,7 @@ import { link, mkdir, open, readFile, rm, unlink, writeFile } from 'node:fs/prom
 import { dirname, join } from 'node:path';
 import type { Writable } from 'node:stream';
 import Type from 'typebox';
-import { errnoOf } from '../../../shared/errors.ts';
+import { errnoOf, ignoring } from '../../../shared/errors.ts';
 import { compile } from '../../../shared/validate.ts';
 import { native } from '../../native/native.ts';
 import { failpoint } from '../../system/failpoint.ts';
@@ -325,17 +325,9 @@ function damaged(cause: unknown): never {
 /** Makes a checkpoint invalid, durably, so that its machine may run. Idempotent. */
 export async function invalidateCheckpoint(directory: string): Promise<void> {
   await failpoint('invalidate checkpoint', async () => {
-    try {
-      await unlink(join(directory, FILES.marker));
-    } catch (error) {
-      if (errnoOf(error) !== 'ENOENT') throw error;
-    }
-    try {
-      await syncPath(directory);
-    } catch (error) {
-      // The directory is gone, and the marker with it.
-      if (errnoOf(error) !== 'ENOENT') throw error;
-    }
+    await unlink(join(directory, FILES.marker)).catch(ignoring('ENOENT'));
+    // Without the directory, the marker is gone with it.
+    await syncPath(directory).catch(ignoring('ENOENT'));
   });
 }
 

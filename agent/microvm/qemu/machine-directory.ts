@@ -1,6 +1,6 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errnoOf } from '../../../shared/errors.ts';
+import { ignoring } from '../../../shared/errors.ts';
 
 /**
  * The layout of a machine's directory. `run` exists while the machine runs, `checkpoint` while it
@@ -15,11 +15,5 @@ export const machinePaths = (directory: string) =>
   }) as const;
 
 /** The names in a directory; none when the directory is missing. */
-export async function listNames(path: string): Promise<string[]> {
-  try {
-    return await readdir(path);
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return [];
-    throw error;
-  }
-}
+export const listNames = async (path: string): Promise<string[]> =>
+  (await readdir(path).catch(ignoring('ENOENT'))) ?? [];

@@ -12,11 +12,11 @@ import {
   syncFile,
   truncateFile,
 } from '../../disks/disk-calls.ts';
+import { ignoring } from '../../../shared/errors.ts';
 import { toItsEnd } from '../../disks/disk-threads.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { type FileStatus, statusOf } from './file-calls.ts';
 import { decodeRecord, encodeRecord, RECORD_ATTRIBUTE } from './object-record.ts';
-import { unless } from './store-errors.ts';
 
 /*
  * While a file is appended to, `uploads` has a second link to it, named for what it was: whatever
@@ -54,7 +54,7 @@ async function linkTo(fd: number, path: string): Promise<boolean> {
   try {
     await link(place, path);
   } catch (error) {
-    unless('ENOENT', 'ENOTDIR')(error);
+    ignoring('ENOENT', 'ENOTDIR')(error);
     return false;
   }
   return (await lstat(path, { bigint: true })).ino === statusOf(fd).inode;

@@ -10,8 +10,8 @@ import {
   truncateFile,
 } from '../../disks/disk-calls.ts';
 import { toItsEnd } from '../../disks/disk-threads.ts';
-import { unless } from './store-errors.ts';
 import type { StoredPart } from './upload-files.ts';
+import { ignoring } from '../../../shared/errors.ts';
 import { MiB } from '../../../shared/units.ts';
 
 /** How much one call on a pool thread copies, so that other work gets its turn. */
@@ -59,7 +59,7 @@ export async function assemble(
 
 /** Whether the open file still has its name; if not, it has become the object. */
 async function isAt(path: string, fd: number): Promise<boolean> {
-  const found = await lstat(path, { bigint: true }).catch(unless('ENOENT', 'ENOTDIR'));
+  const found = await lstat(path, { bigint: true }).catch(ignoring('ENOENT', 'ENOTDIR'));
   return found?.ino === (await statFile(fd, { bigint: true })).ino;
 }
 

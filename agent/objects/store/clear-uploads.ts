@@ -1,9 +1,9 @@
 import { join } from 'node:path';
+import { ignoring } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { readdir, rm, stat } from '../../disks/disk-calls.ts';
 import type { DiskLayout } from '../../disks/disk-layout.ts';
 import { finishAppend, isAppendName } from './append-intent.ts';
-import { unless } from './store-errors.ts';
 import { finishUpload, removeUpload } from './upload-files.ts';
 import { initiatedAtOf, isDoneName, isStagedName, isUploadId } from './upload-names.ts';
 
@@ -42,6 +42,6 @@ export async function expireUploads(uploads: string): Promise<number> {
 async function isExpired(uploads: string, name: string): Promise<boolean> {
   if (isUploadId(name)) return Date.now() - initiatedAtOf(name).getTime() > LIMITS.uploadAgeMsMax;
   if (!isDoneName(name)) return false;
-  const found = await stat(join(uploads, name)).catch(unless('ENOENT'));
+  const found = await stat(join(uploads, name)).catch(ignoring('ENOENT'));
   return found !== undefined && Date.now() - found.mtimeMs > LIMITS.uploadAnswerAgeMsMax;
 }

@@ -1,10 +1,10 @@
 import { constants } from 'node:fs';
 import { posix } from 'node:path';
-import { errnoOf } from '../../../shared/errors.ts';
+import { errnoOf, ignoring } from '../../../shared/errors.ts';
 import { closeFile, mkdir, openBeneath, syncFile } from '../../disks/disk-calls.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { type Attributes, changeAttributes, type Owner } from './file-calls.ts';
-import { isAbsent, unless } from './store-errors.ts';
+import { isAbsent } from './store-errors.ts';
 
 export const DIRECTORY_MODE_DEFAULT = 0o755;
 
@@ -68,7 +68,7 @@ export async function makeDirectoryIn(
   try {
     await mkdir(path, { mode: 0o700 });
   } catch (error) {
-    unless('EEXIST')(error);
+    ignoring('EEXIST')(error);
     return;
   }
   await using made = await holdDirectory(`/proc/self/fd/${parent.fd}`, name, constants.O_NOFOLLOW);

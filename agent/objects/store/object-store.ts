@@ -8,6 +8,7 @@ import {
   unlink,
   writeChunks,
 } from '../../disks/disk-calls.ts';
+import { ignoring } from '../../../shared/errors.ts';
 import type { DiskLayout } from '../../disks/disk-layout.ts';
 import { type Checksum, fullChecksum } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
@@ -38,7 +39,7 @@ import {
 } from './object-info.ts';
 import { publish } from './publish.ts';
 import { stageFile } from './staged-file.ts';
-import { asS3, isAbsent, unless } from './store-errors.ts';
+import { asS3, isAbsent } from './store-errors.ts';
 import { type VerifyDigests, writeBody } from './write-body.ts';
 
 export interface PutOptions {
@@ -206,11 +207,11 @@ export class ObjectStore {
     const place = parent.at(name);
     if (isDirectory) {
       await unmarkAsKey(this.#disk.contents, path);
-      await rmdir(place).catch(unless('ENOENT', 'ENOTEMPTY', 'EEXIST', 'ENOTDIR'));
+      await rmdir(place).catch(ignoring('ENOENT', 'ENOTEMPTY', 'EEXIST', 'ENOTDIR'));
     } else {
-      const found = await lstat(place).catch(unless('ENOENT'));
+      const found = await lstat(place).catch(ignoring('ENOENT'));
       if (found?.isFile() !== true && found?.isSymbolicLink() !== true) return;
-      await unlink(place).catch(unless('ENOENT', 'EISDIR'));
+      await unlink(place).catch(ignoring('ENOENT', 'EISDIR'));
     }
     await syncFile(parent.fd);
   }

@@ -1,4 +1,5 @@
 import type { Stats } from 'node:fs';
+import { ignoring } from '../../../shared/errors.ts';
 import { lstat, rename, setAttribute, syncFile } from '../../disks/disk-calls.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { changeAttributes, stampModified, statusOf } from './file-calls.ts';
@@ -14,7 +15,6 @@ import {
 } from './object-info.ts';
 import { encodeRecord, etagOf, type ObjectRecord, RECORD_ATTRIBUTE } from './object-record.ts';
 import { storePartTable } from './part-table.ts';
-import { unless } from './store-errors.ts';
 import type { StoredPart } from './upload-files.ts';
 
 const FILE_MODE_DEFAULT = 0o644;
@@ -46,7 +46,7 @@ export async function publish(
   const { uid = 0, gid = 0 } = attributes;
   await using parent = await holdMadeDirectory(contents, target.parent, { uid, gid });
   const place = parent.at(target.name);
-  const former = (await lstat(place).catch(unless('ENOENT'))) ?? undefined;
+  const former = await lstat(place).catch(ignoring('ENOENT'));
   if (former?.isDirectory() === true) {
     throw new S3Error('OperationAborted', 'The key names a directory on the disk.');
   }

@@ -46,10 +46,3 @@ export async function asS3<T>(work: () => Promise<T>): Promise<T> {
 const absent = new Set(['ENOENT', 'ENOTDIR', 'EISDIR', 'ELOOP', 'EXDEV', 'ENXIO', 'ENAMETOOLONG']);
 
 export const isAbsent = (error: unknown): boolean => absent.has(errnoOf(error) ?? '');
-
-/** For `catch`: ignores system errors with one of these codes. */
-export const unless =
-  (...codes: string[]) =>
-  (error: unknown): void => {
-    if (!codes.includes(errnoOf(error) ?? '')) throw error;
-  };

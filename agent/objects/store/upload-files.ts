@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { errnoOf } from '../../../shared/errors.ts';
+import { errnoOf, ignoring } from '../../../shared/errors.ts';
 import {
   closeFile,
   listDirectory,
@@ -23,7 +23,7 @@ import { S3Error } from '../protocol/errors.ts';
 import { holdDirectory } from './held-directory.ts';
 import type { ObjectInfo, WriteAttributes } from './object-info.ts';
 import { RECORD_ATTRIBUTE } from './object-record.ts';
-import { isAbsent, unless } from './store-errors.ts';
+import { isAbsent } from './store-errors.ts';
 import { doneName, isUploadId, newStagedName, newUploadId } from './upload-names.ts';
 import { parseJson } from '../../../shared/json.ts';
 
@@ -216,17 +216,12 @@ export async function findAnswer(
 /** Removes an upload; it disappears in one step, even if this is interrupted. */
 export async function removeUpload(uploads: string, name: string): Promise<void> {
   const doomed = join(uploads, newStagedName());
-  try {
-    await rename(join(uploads, name), doomed);
-  } catch (error) {
-    unless('ENOENT')(error);
-    return;
-  }
+  await rename(join(uploads, name), doomed).catch(ignoring('ENOENT'));
   await rm(doomed, { recursive: true, force: true });
 }
 
 async function exists(path: string): Promise<boolean> {
-  return (await lstat(path).catch(unless('ENOENT'))) !== undefined;
+  return (await lstat(path).catch(ignoring('ENOENT'))) !== undefined;
 }
 
 async function writeSynced(path: string, content: Upload | CompletedUpload): Promise<void> {
@@ -241,7 +236,7 @@ async function writeSynced(path: string, content: Upload | CompletedUpload): Pro
 
 /** @returns undefined when there is no such file, or a crash left it unfinished */
 async function readJson<T extends Upload | CompletedUpload>(path: string): Promise<T | undefined> {
-  const text = await readFile(path, 'utf8').catch(unless('ENOENT', 'ENOTDIR'));
+  const text = await readFile(path, 'utf8').catch(ignoring('ENOENT', 'ENOTDIR'));
   if (text === undefined) return undefined;
   try {
     return parseJson(text) as T;
