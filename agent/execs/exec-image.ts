@@ -1,16 +1,15 @@
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import Type from 'typebox';
-import { errnoOf, toError } from '../../shared/errors.ts';
+import { toError } from '../../shared/errors.ts';
 import { newJobId } from '../../shared/ids.ts';
 import { parseImageReference } from '../../shared/image-reference.ts';
-import { parseJson } from '../../shared/json.ts';
 import type { Logger } from '../../shared/log.ts';
 import { compile } from '../../shared/validate.ts';
 import { closeTails, Container, type ContainerHost } from '../containers/container.ts';
 import type { HeldImage } from '../images/built-image.ts';
 import { type ImageBringer, ImageFailure } from '../images/image-source.ts';
 import { writeDurably } from '../system/write-durably.ts';
+import { readRecord } from '../system/read-record.ts';
 
 /* The image of the containers that commands on disks run in (the setting EXEC_IMAGE). */
 
@@ -82,20 +81,9 @@ async function bringLast(
   err: Error,
 ): Promise<HeldImage | undefined> {
   if (err instanceof ImageFailure && err.reason === 'invalid_source') return undefined;
-  const last = await readLast(parts.dataDir);
+  const last = await readRecord(join(parts.dataDir, NAME), checkLast);
   if (last?.reference !== reference) return undefined;
   const held = await bring(reference, last.digest, parts).catch(() => undefined);
   if (held !== undefined) parts.log.warn({ ...last, err }, 'execImage:notRenewed');
   return held;
-}
-
-async function readLast(
-  dataDir: string,
-): Promise<{ reference: string; digest: string } | undefined> {
-  try {
-    return checkLast(parseJson(await readFile(join(dataDir, NAME), 'utf8')), NAME);
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return undefined;
-    throw error;
-  }
 }

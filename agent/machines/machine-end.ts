@@ -1,13 +1,12 @@
-import { readFile, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { constants } from 'node:os';
 import { join } from 'node:path';
 import Type from 'typebox';
-import { errnoOf } from '../../shared/errors.ts';
 import { compile } from '../../shared/validate.ts';
 import { writeDurably } from '../system/write-durably.ts';
 import type { MachineEnd } from '../sandboxes/machine-driver.ts';
 import { type MachineExit, readConsole, readExit, runPaths } from './shim-files.ts';
-import { parseJson } from '../../shared/json.ts';
+import { readRecord } from '../system/read-record.ts';
 
 const CONSOLE_LENGTH_MAX = 600;
 const SIGKILL = constants.signals.SIGKILL;
@@ -63,14 +62,8 @@ export async function recordKill(runDir: string, message: string): Promise<void>
   await writeDurably(runDir, NAME, JSON.stringify({ reason: 'killed_by_host', message }));
 }
 
-async function readFirstCause(runDir: string): Promise<FirstCause | undefined> {
-  try {
-    return parse(parseJson(await readFile(join(runDir, NAME), 'utf8')), NAME);
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return undefined;
-    throw error;
-  }
-}
+const readFirstCause = (runDir: string): Promise<FirstCause | undefined> =>
+  readRecord(join(runDir, NAME), parse);
 
 const signalName = (number: number): string =>
   Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ??

@@ -1,9 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import Type from 'typebox';
-import { errnoOf } from '../../shared/errors.ts';
-import { parseJson } from '../../shared/json.ts';
 import { compile } from '../../shared/validate.ts';
+import { readRecord } from '../system/read-record.ts';
 
 /* Reads the records of a shim in its machine's run directory (agent/native/shim-files.c). */
 
@@ -35,24 +34,12 @@ export const runPaths = (runDir: string) =>
 const parseIdentity = compile(Identity);
 const parseExit = compile(Exit);
 
-async function readJson<T>(
-  path: string,
-  parse: (input: unknown, where: string) => T,
-): Promise<T | undefined> {
-  try {
-    return parse(parseJson(await readFile(path, 'utf8')), path);
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return undefined;
-    throw error;
-  }
-}
-
 export const readIdentity = (runDir: string): Promise<MachineIdentity | undefined> =>
-  readJson(runPaths(runDir).identity, parseIdentity);
+  readRecord(runPaths(runDir).identity, parseIdentity);
 
 /** Undefined while it runs, and when nobody was there to see its end. */
 export const readExit = (runDir: string): Promise<MachineExit | undefined> =>
-  readJson(runPaths(runDir).exit, parseExit);
+  readRecord(runPaths(runDir).exit, parseExit);
 
 /** The last lines that the machine printed, fit for a message. */
 export async function readConsole(runDir: string): Promise<string[]> {

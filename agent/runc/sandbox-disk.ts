@@ -1,15 +1,15 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { mkdir, open, readFile, rename, rm, truncate } from 'node:fs/promises';
+import { mkdir, open, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import Type from 'typebox';
-import { AppError, errnoOf } from '../../shared/errors.ts';
-import { parseJson } from '../../shared/json.ts';
+import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { compile } from '../../shared/validate.ts';
 import { ProgramError, ProgramTimeoutError, run } from '../system/spawn.ts';
 import { syncPath, writeDurably } from '../system/write-durably.ts';
+import { readRecord } from '../system/read-record.ts';
 
 /*
  * A sandbox's changes lie in an ext4 file system in a sparse file of its own, the upper layer of
@@ -42,14 +42,8 @@ export interface SandboxDisk {
 export const hasDisk = (directory: string): boolean => existsSync(join(directory, FILE));
 
 /** The tree below a disk, also below one that was begun; undefined when there is no disk. */
-export async function recordedImageOf(directory: string): Promise<string | undefined> {
-  try {
-    return parse(parseJson(await readFile(join(directory, RECORD), 'utf8')), RECORD).imageDir;
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return undefined;
-    throw error;
-  }
-}
+export const recordedImageOf = async (directory: string): Promise<string | undefined> =>
+  (await readRecord(join(directory, RECORD), parse))?.imageDir;
 
 /** @throws Error when there is none, or its image is gone */
 export async function imageOf(directory: string): Promise<SandboxDisk> {

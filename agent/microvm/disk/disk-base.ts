@@ -1,14 +1,14 @@
 import { existsSync } from 'node:fs';
-import { readFile, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import Type from 'typebox';
 import { errnoOf } from '../../../shared/errors.ts';
-import { parseJson } from '../../../shared/json.ts';
 import { compile } from '../../../shared/validate.ts';
 import type { SharedBases } from '../../sandboxes/machine-driver.ts';
 import { exists } from '../../system/exists.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { syncPath, writeDurably } from '../../system/write-durably.ts';
+import { readRecord } from '../../system/read-record.ts';
 import { baseLinkOf, baseNamePattern, type DiskBases } from './disk-bases.ts';
 
 /*
@@ -38,14 +38,8 @@ export interface BaseHost {
  * @param directory the sandbox's
  * @returns undefined for disks made before images were recorded: they stand on the default image
  */
-export async function readBase(directory: string): Promise<DiskBase | undefined> {
-  try {
-    return parse(parseJson(await readFile(join(directory, NAME), 'utf8')), NAME);
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return undefined;
-    throw error;
-  }
-}
+export const readBase = (directory: string): Promise<DiskBase | undefined> =>
+  readRecord(join(directory, NAME), parse);
 
 /**
  * Like {@link readBase}, but takes the machine's link to the copy if the host's image is gone.

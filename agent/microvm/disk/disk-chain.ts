@@ -1,24 +1,14 @@
-import {
-  chmod,
-  chown,
-  link,
-  mkdir,
-  readdir,
-  readFile,
-  rm,
-  stat,
-  writeFile,
-} from 'node:fs/promises';
+import { chmod, chown, link, mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import Type from 'typebox';
-import { AppError, errnoOf } from '../../../shared/errors.ts';
+import { AppError } from '../../../shared/errors.ts';
 import { compile } from '../../../shared/validate.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { syncPath, writeDurably } from '../../system/write-durably.ts';
 import { listNames } from '../qemu/machine-directory.ts';
 import { addRootDisk, isEmptyLayer, prepareRootDisk } from './root-disk.ts';
-import { parseJson } from '../../../shared/json.ts';
+import { readRecord } from '../../system/read-record.ts';
 
 /*
  * The layers of a root disk, each a file in the sandbox's directory of disks. All but the top layer
@@ -40,14 +30,8 @@ const parse = compile(Chain);
 const newLayerName = (): string => `layer-${randomBytes(8).toString('hex')}.qcow2`;
 
 /** The layers of a disk, from the oldest to the top layer. */
-export async function readChain(directory: string): Promise<string[]> {
-  try {
-    return parse(parseJson(await readFile(join(directory, NAME), 'utf8')), NAME).layers;
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return [FIRST_LAYER];
-    throw error;
-  }
-}
+export const readChain = async (directory: string): Promise<string[]> =>
+  (await readRecord(join(directory, NAME), parse))?.layers ?? [FIRST_LAYER];
 
 const writeChain = (directory: string, layers: readonly string[]): Promise<void> =>
   writeDurably(directory, NAME, JSON.stringify({ layers }));

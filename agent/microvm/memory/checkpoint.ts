@@ -20,7 +20,7 @@ import {
   stopMachine,
 } from './machine-state.ts';
 import { sha256, type Template } from './template.ts';
-import { parseJson } from '../../../shared/json.ts';
+import { readRecord } from '../../system/read-record.ts';
 
 /*
  * A checkpoint holds what a machine needs to continue, besides its template and its disk: the pages
@@ -252,10 +252,8 @@ export async function hasCheckpoint(directory: string): Promise<boolean> {
 
 async function readMarker(directory: string): Promise<Marker | undefined> {
   try {
-    const text = await readFile(join(directory, FILES.marker), 'utf8');
-    return checkMarker(parseJson(text), 'checkpoint');
+    return await readRecord(join(directory, FILES.marker), checkMarker);
   } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return undefined;
     throw new CheckpointError('the marker of the checkpoint is damaged', { cause: error });
   }
 }

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { access, mkdir, readFile } from 'node:fs/promises';
+import { access, mkdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import Type from 'typebox';
 import type { Logger } from '../../../shared/log.ts';
@@ -10,7 +10,7 @@ import { writeDurably } from '../../system/write-durably.ts';
 import { bootOnce, clearMachine } from './boot-once.ts';
 import { hostArchitecture, type Launch, type VmHost } from './launch.ts';
 import { type Accelerator, qemuProgram } from './qemu-arguments.ts';
-import { parseJson } from '../../../shared/json.ts';
+import { readRecord } from '../../system/read-record.ts';
 
 /** Ten times as long as a boot with a working KVM takes. */
 const PROBE_MS_MAX = 10_000;
@@ -36,14 +36,10 @@ async function probeKey(guestDir: string): Promise<string> {
   return createHash('sha256').update(parts.join('\n')).digest('hex');
 }
 
+/** Undefined, also when the file is damaged, has the caller probe again. */
 async function recall(directory: string, key: string): Promise<Accelerator | undefined> {
-  try {
-    const text = await readFile(join(directory, ANSWER_FILE), 'utf8');
-    const answer = parseAnswer(parseJson(text), ANSWER_FILE);
-    return answer.key === key ? answer.accelerator : undefined;
-  } catch {
-    return undefined; // The caller probes again.
-  }
+  const answer = await readRecord(join(directory, ANSWER_FILE), parseAnswer).catch(() => undefined);
+  return answer?.key === key ? answer.accelerator : undefined;
 }
 
 const hasKvm = (): Promise<boolean> =>
