@@ -36,6 +36,7 @@ interface OpensOptions {
 }
 
 const GREETING_MS_MAX = 5_000;
+const NO_ANSWER = 'the helper does not answer';
 const START_MS_MAX = 5_000;
 const PAUSE_MS = 50;
 const GONE_MS_MAX = 2_000;
@@ -235,7 +236,7 @@ interface Connected {
 /** @throws Error for any other line */
 function readGreeting(line: string): Greeting {
   const [word, pid, device = '', group] = line.split(' ');
-  if (word !== 'hello') throw new Error('the helper does not answer');
+  if (word !== 'hello') throw new Error(NO_ANSWER);
   return { pid: Number(pid), device: BigInt(device), group: Number(group) };
 }
 
@@ -253,9 +254,9 @@ async function connect(options: OpensOptions): Promise<Connected> {
       throw isAbsent ? new NoHelperError('nobody listens') : error;
     });
     socket.on('error', () => undefined); // The end of its lines tells the same.
-    const late = sleep(GREETING_MS_MAX).then(() => ({ value: '', done: true }));
-    const { value } = await Promise.race([lines.next(), late]);
-    const greeting = readGreeting(String(value));
+    const first = lines.next();
+    if (!(await settledWithin(first, GREETING_MS_MAX))) throw new Error(NO_ANSWER);
+    const greeting = readGreeting(String((await first).value));
     const { dev } = await stat(mount, { bigint: true });
     if (greeting.device !== dev) throw new NoHelperError('it is of another file system');
     const group = native.takeDescriptor(greeting.pid, greeting.group);

@@ -1,5 +1,6 @@
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { settledWithin } from '../../shared/settled-within.ts';
 
 const unavailable = (): AppError =>
   new AppError('unavailable', 'the storage of the disk does not answer; try again');
@@ -62,16 +63,7 @@ export async function answerWithin<T>(
   ms: number,
   onLate: (ended: Promise<unknown>) => void,
 ): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      onLate(promise);
-      reject(unavailable());
-    }, ms);
-  });
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
-  }
+  if (await settledWithin(promise, ms)) return promise;
+  onLate(promise);
+  throw unavailable();
 }

@@ -3,9 +3,10 @@ import { once } from 'node:events';
 import { closeSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { runInBackground } from '../../shared/background.ts';
+import { settledWithin } from '../../shared/settled-within.ts';
 import { native } from '../native/native.ts';
 import { leashed, type LeashOptions } from './leash.ts';
-import { type Ending, type StartedProgram, startLeashed } from './start-program.ts';
+import { type StartedProgram, startLeashed } from './start-program.ts';
 
 const OUTPUT_BYTES_MAX = 64 * 1024;
 const TIMEOUT_MS = 30_000;
@@ -84,10 +85,11 @@ export async function run(
   const closed = once(stdout, 'close');
   stdin.end(input);
   const ended = closed.then(() => started.ended);
-  const ending = await within(ended, timeoutMs);
+  const isOver = await settledWithin(ended, timeoutMs);
   stdin.destroy();
   stdout.destroy();
-  if (ending === undefined) throw giveUp(program, timeoutMs, started);
+  if (!isOver) throw giveUp(program, timeoutMs, started);
+  const ending = await ended;
   if (ending !== 0) throw new ProgramError(program, ending, output);
   return output;
 }
@@ -125,19 +127,6 @@ async function startWithPipes(
   } finally {
     closeSync(inputEnd);
     if (outputEnd !== undefined) closeSync(outputEnd);
-  }
-}
-
-/** @returns undefined when the promise has not settled in time */
-async function within(promise: Promise<Ending>, ms: number): Promise<Ending | undefined> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<undefined>((resolve) => {
-    timer = setTimeout(resolve, ms, undefined);
-  });
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
   }
 }
 

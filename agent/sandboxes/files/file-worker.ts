@@ -16,15 +16,8 @@ const broken = (): AppError =>
 
 /** Resolves as the work does. @throws AppError `timeout` when that takes too long */
 async function inTime<T>(work: Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(silent()), LIMITS.fileAnswerMsMax);
-  });
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    clearTimeout(timer);
-  }
+  if (!(await settledWithin(work, LIMITS.fileAnswerMsMax))) throw silent();
+  return work;
 }
 
 /**
