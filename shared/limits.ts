@@ -324,7 +324,6 @@ export const LIMITS = {
   filePathBytesMax: 4095, // PATH_MAX of Linux without its NUL.
   fileListDefault: 1000,
   fileListMax: 5000,
-  fileListBytesMax: 1 * MiB, // A page ends before its paths are longer together.
   fileCursorLengthMax: 8 * KiB,
   // Requests for files of one sandbox at the same time, and of all sandboxes of a host or of a node.
   filesPerSandboxMax: 16,
