@@ -235,13 +235,6 @@ export class MicrovmDriver implements MachineDriver {
     await failpoint('remove sandbox', () => rm(directory, { recursive: true, force: true }));
   }
 
-  async imagesInUse(): Promise<Set<string>> {
-    const { sandboxesDir, rootDisk } = this.#host;
-    const ids = (await listNames(sandboxesDir)).filter(isVmId);
-    const bases = ids.map((vmId) => readBase(directoryOf(this.#host, vmId)));
-    return new Set((await Promise.all(bases)).map((base) => base?.path ?? rootDisk));
-  }
-
   async canTake(directory: string, shape: Shape): Promise<boolean> {
     const key = await templateOf(machinePaths(directory).checkpoint);
     return key === undefined || this.#host.templates.canRestore(key, shape);

@@ -27,7 +27,7 @@ import { discardPaused, isPaused, pauseContainer, resumeContainer } from './paus
 import { recoverContainer, watchContainer } from './recover-container.ts';
 import { cgroupOf, firstIdOf, pathsOf, type RuncHost } from './runc-host.ts';
 import { RuncMachine } from './runc-machine.ts';
-import { hasDisk, makeDisk, makeEmptyDisk, recordedImageOf } from './sandbox-disk.ts';
+import { hasDisk, makeDisk, makeEmptyDisk } from './sandbox-disk.ts';
 
 /** Runs sandboxes as containers of runc (docs/decisions/0033). */
 export class RuncDriver implements MachineDriver {
@@ -174,12 +174,6 @@ export class RuncDriver implements MachineDriver {
     const directory = directoryOf(this.#host, vmId);
     await this.discardCheckpoint(vmId);
     await failpoint('remove sandbox', () => rm(directory, { recursive: true, force: true }));
-  }
-
-  async imagesInUse(): Promise<Set<string>> {
-    const ids = (await readdir(this.#host.sandboxesDir)).filter(isVmId);
-    const disks = ids.map((vmId) => recordedImageOf(pathsOf(this.#host, vmId).disk));
-    return new Set((await Promise.all(disks)).filter((image) => image !== undefined));
   }
 
   storedBytes(vmId: string): Promise<number> {

@@ -41,14 +41,11 @@ export interface SandboxDisk {
 
 export const hasDisk = (directory: string): boolean => existsSync(join(directory, FILE));
 
-/** The tree below a disk, also below one that was begun; undefined when there is no disk. */
-export const recordedImageOf = async (directory: string): Promise<string | undefined> =>
-  (await readRecord(join(directory, RECORD), parse))?.imageDir;
-
 /** @throws Error when there is none, or its image is gone */
 export async function imageOf(directory: string): Promise<SandboxDisk> {
-  const imageDir = await recordedImageOf(directory);
-  if (imageDir === undefined) throw new Error('the sandbox has no disk');
+  const record = await readRecord(join(directory, RECORD), parse);
+  if (record === undefined) throw new Error('the sandbox has no disk');
+  const { imageDir } = record;
   if (!existsSync(imageDir))
     throw new Error(`the image that its disk began with, ${imageDir}, is gone`);
   return { file: join(directory, FILE), imageDir };

@@ -212,8 +212,6 @@ export interface MachineDriver {
   reclaim(vmId: string): Promise<void>;
   /** Deletes disk, checkpoint and everything else on the storage. Call `reclaim` first. */
   remove(vmId: string): Promise<void>;
-  /** Paths, as of {@link MachineImage}, of all images that disks of this host stand on. */
-  imagesInUse(): Promise<Set<string>>;
   /**
    * Where hosts share their storage: whether this host could go on with a machine that lies in the
    * directory, from its checkpoint too if it has one.

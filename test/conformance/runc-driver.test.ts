@@ -111,6 +111,6 @@ test('a deleted sandbox leaves no file, loop device or group', async (t) => {
 });
 
 testLifecycle(test);
-testImages(test, ({ tree }) => tree);
+testImages(test);
 testMemory(test);
 testSessions(test);

@@ -279,4 +279,4 @@ test('a machine is bounded in memory, processes and processors', async (t) => {
 });
 
 testLifecycle(anyTest as TestFn<DriverContext>);
-testImages(anyTest as TestFn<DriverContext>, ({ rootDisk }) => rootDisk);
+testImages(anyTest as TestFn<DriverContext>);

@@ -364,11 +364,6 @@ export class InMemoryDriver implements MachineDriver {
     });
   }
 
-  imagesInUse(): Promise<Set<string>> {
-    const disks = [...this.#host.disks.values()];
-    return Promise.resolve(new Set(disks.map(({ image }) => image)));
-  }
-
   storedBytes(id: string): Promise<number> {
     return Promise.resolve(this.#host.disks.get(id)?.layers.length ?? 0);
   }
