@@ -85,7 +85,7 @@ function dashesIn(argv: readonly string[]): number {
 
 function explain(error: unknown, argv: readonly string[]): Explanation {
   if (error instanceof CommanderError) return explainUsage(error, argv);
-  const exitCode = runsRemotely(argv) ? EXIT.notRun : EXIT.failure;
+  const exitCode = failureCode(argv);
   if (error instanceof UsageFailure) {
     return { code: 'usage', message: error.message, next: error.next, exitCode: EXIT.usage };
   }
@@ -138,7 +138,11 @@ function explainUsage(error: CommanderError, argv: readonly string[]): Explanati
   return { code: 'usage', message, next, exitCode: EXIT.usage };
 }
 
-/** Whether the exit code of this command is that of a remote one. */
-const runsRemotely = ([group, name]: readonly string[]): boolean =>
-  (group === 'sandbox' && ['run', 'shell', 'logs'].includes(name ?? '')) ||
-  (group === 'disk' && name === 'exec');
+/** The exit code of a command that fails: not one that means something else to those who call it. */
+function failureCode([group, name = '']: readonly string[]): number {
+  if (group === 'disk' && name === 'grep') return EXIT.notSearched;
+  const isRemotes =
+    (group === 'sandbox' && ['run', 'shell', 'logs'].includes(name)) ||
+    (group === 'disk' && name === 'exec');
+  return isRemotes ? EXIT.notRun : EXIT.failure;
+}

@@ -60,7 +60,16 @@ test('a disk is made, used, searched, shared and deleted', async (t) => {
   const words = await cli.output('disk', 'exec', id, '--', 'printf', '<%s>', 'a b', '-n', "it's");
   t.is(words, "<a b><-n><it's>");
   t.is(await cli.output('disk', 'grep', 'work', 'h.llo'), 'file:1:hello\n');
-  t.is((await cli.run(['disk', 'grep', 'work', 'nothing'])).code, 1);
+  for (const [search, code] of [
+    ['work nothing', 1],
+    ['work hello none', 2],
+    ['work (', 2],
+    ['nowhere hello', 2],
+  ] as const) {
+    const line = ['disk', 'grep', ...search.split(' ')];
+    t.is((await cli.run(line)).code, code, search);
+    t.is((await cli.run([...line, '--json'])).code, code, `${search} --json`);
+  }
   t.is(await cli.output('disk', 'cat', 'work:file'), 'hello\n');
   const url = await cli.output('disk', 'share', 'work:/file', '--expires', '5m');
   t.is(await (await fetch(url.trim())).text(), 'hello\n');

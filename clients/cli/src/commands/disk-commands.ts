@@ -1,7 +1,7 @@
 import type { GrepMatch, GrepResult } from '@berth/sdk';
 import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
-import { UsageFailure } from '../failure.ts';
+import { EXIT, UsageFailure } from '../failure.ts';
 import { findDisk } from '../find.ts';
 import { type Output, paint } from '../output.ts';
 import { commandLine } from '../quote.ts';
@@ -45,7 +45,6 @@ const PARTIAL: Readonly<Record<string, string>> = {
 };
 
 const FOUND_NOTHING = 1;
-const FAILED = 2;
 
 function printMatches(output: Output, matches: readonly GrepMatch[]): void {
   for (const { file, line, text } of matches) {
@@ -54,11 +53,15 @@ function printMatches(output: Output, matches: readonly GrepMatch[]): void {
   }
 }
 
-/** @returns the exit code, as grep has it */
-function report(output: Output, { matches, stoppedReason, message }: GrepResult): number {
+/** Says why a search did not see everything. */
+function notePartial(output: Output, { stoppedReason, message }: GrepResult): void {
   const why = PARTIAL[stoppedReason];
   if (why !== undefined) output.note(message === undefined ? why : `${why}: ${message}`);
-  if (stoppedReason === 'list_failed') return FAILED;
+}
+
+/** The exit code, as grep has it. */
+function codeOf({ matches, stoppedReason }: GrepResult): number {
+  if (stoppedReason === 'list_failed') return EXIT.notSearched;
   return matches.length > 0 ? 0 : FOUND_NOTHING;
 }
 
@@ -66,7 +69,7 @@ export const grepCommand = () =>
   leaf('grep')
     .summary('search the files of a disk')
     .description(
-      'Search the files of a disk for an extended regular expression, in parallel. Ends with 1 when nothing was found.',
+      'Search the files of a disk for an extended regular expression, in parallel. Ends with 1 when nothing was found, 2 when the search failed.',
     )
     .argument('<disk>', 'its name or id')
     .argument('<pattern>', 'as grep -E takes it; (?i) in front ignores case')
@@ -78,8 +81,13 @@ export const grepCommand = () =>
       const disk = await findDisk(berth, name);
       const search = { directory, pattern, recursive, ...given({ maxResults: max }) };
       if (output.isJson) {
-        return output.json(await output.during('searching', () => disk.grep(search)));
+        const result = await output.during('searching', () => disk.grep(search));
+        output.json(result);
+        process.exitCode = codeOf(result);
+        return;
       }
       const onMatches = (matches: GrepMatch[]): void => printMatches(output, matches);
-      process.exitCode = report(output, await disk.grep(search, { onMatches }));
+      const result = await disk.grep(search, { onMatches });
+      notePartial(output, result);
+      process.exitCode = codeOf(result);
     });
