@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseEnv } from 'node:util';
 import { Berth } from '@berth/sdk';
-import { Failure } from './failure.ts';
+import { Failure, NotFoundFailure } from './failure.ts';
 import { loadNetwork } from './net/network.ts';
 import { Output } from './output.ts';
 import { type Profile, readProfiles } from './profiles.ts';
@@ -64,7 +64,7 @@ export async function findLogin(named: string | undefined): Promise<Login> {
   if (name !== undefined) {
     const profile = Object.hasOwn(profiles, name) ? profiles[name] : undefined;
     if (profile !== undefined) return { ...profile, source: `profile ${name}` };
-    throw new Failure(`there is no profile ${name}`, 'see berth profile ls');
+    throw new NotFoundFailure(`there is no profile ${name}`, 'see berth profile ls');
   }
   const local = await localLogin();
   if (local !== undefined) return local;

@@ -2,15 +2,29 @@
 export class Failure extends Error {
   /** The next step, as the end of the sentence. */
   readonly next: string | undefined;
+  /** For programs; one of the API's where there is one for it. */
+  readonly code: string;
 
-  constructor(message: string, next?: string) {
+  constructor(message: string, next?: string, code = 'failed') {
     super(message);
     this.next = next;
+    this.code = code;
   }
 }
 
 /** The command line was wrong. */
-export class UsageFailure extends Failure {}
+export class UsageFailure extends Failure {
+  constructor(message: string, next?: string) {
+    super(message, next, 'usage');
+  }
+}
+
+/** There is nothing of the name that was given. */
+export class NotFoundFailure extends Failure {
+  constructor(message: string, next?: string) {
+    super(message, next, 'not_found');
+  }
+}
 
 /** Exit codes of the program's own. Commands that run others end with the code of what they ran. */
 export const EXIT = {

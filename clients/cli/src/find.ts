@@ -1,16 +1,16 @@
 import { ApiError, type Berth, type Disk, NotFoundError, type Sandbox } from '@berth/sdk';
-import { Failure } from './failure.ts';
+import { NotFoundFailure } from './failure.ts';
 
 const SANDBOX_ID = /^[\da-f]{8}-[\da-f]{4}-7[\da-f]{3}-[\da-f]{4}-[\da-f]{12}$/iu;
 const DISK_ID = /^dsk-[\da-f]{16}$/u;
 
-/** By name or id. @throws Failure when there is none */
+/** By name or id. @throws NotFoundFailure when there is none */
 export async function findSandbox(berth: Berth, nameOrId: string): Promise<Sandbox> {
   const found = SANDBOX_ID.test(nameOrId)
     ? await orUndefined(berth.sandboxes.get(nameOrId))
     : await berth.sandboxes.find(nameOrId);
   if (found !== undefined) return found;
-  throw new Failure(`there is no sandbox ${nameOrId}`, 'see berth sandbox ls');
+  throw new NotFoundFailure(`there is no sandbox ${nameOrId}`, 'see berth sandbox ls');
 }
 
 /** Answers behind which the sandbox may be there all the same: it does not run, or the server is older. */
@@ -19,7 +19,7 @@ const LOOK_AGAIN: ReadonlySet<string> = new Set(['not_found', 'sandbox_not_runni
 /**
  * By name or id, for a command that starts a process in it: with a name, one request both finds the sandbox
  * and opens the way to it.
- * @throws Failure when there is none
+ * @throws NotFoundFailure when there is none
  */
 export async function findSandboxForSession(berth: Berth, nameOrId: string): Promise<Sandbox> {
   if (SANDBOX_ID.test(nameOrId)) return findSandbox(berth, nameOrId);
@@ -31,13 +31,13 @@ export async function findSandboxForSession(berth: Berth, nameOrId: string): Pro
   }
 }
 
-/** By name or id. @throws Failure when there is none */
+/** By name or id. @throws NotFoundFailure when there is none */
 export async function findDisk(berth: Berth, nameOrId: string): Promise<Disk> {
   const found = DISK_ID.test(nameOrId)
     ? await orUndefined(berth.disks.get(nameOrId))
     : await berth.disks.find(nameOrId);
   if (found !== undefined) return found;
-  throw new Failure(`there is no disk ${nameOrId}`, 'see berth disk ls');
+  throw new NotFoundFailure(`there is no disk ${nameOrId}`, 'see berth disk ls');
 }
 
 async function orUndefined<T>(found: Promise<T>): Promise<T | undefined> {

@@ -85,12 +85,9 @@ function dashesIn(argv: readonly string[]): number {
 
 function explain(error: unknown, argv: readonly string[]): Explanation {
   if (error instanceof CommanderError) return explainUsage(error, argv);
-  const exitCode = failureCode(argv);
-  if (error instanceof UsageFailure) {
-    return { code: 'usage', message: error.message, next: error.next, exitCode: EXIT.usage };
-  }
+  const exitCode = error instanceof UsageFailure ? EXIT.usage : failureCode(argv);
   if (error instanceof Failure) {
-    return { code: 'failed', message: error.message, next: error.next, exitCode };
+    return { code: error.code, message: error.message, next: error.next, exitCode };
   }
   if (error instanceof BerthError) return { ...explainBerth(error), exitCode };
   const { code = 'failed', message } = error as NodeJS.ErrnoException;

@@ -15,10 +15,13 @@ export const terminalSize = (): { cols: number; rows: number } => ({
   rows: process.stdout.rows || ROWS,
 });
 
-/** @throws UsageFailure unless somebody sits at a terminal */
-export function requireTerminal(): void {
+/**
+ * @param instead how to do without one, as the end of a sentence
+ * @throws UsageFailure unless somebody sits at a terminal
+ */
+export function requireTerminal(instead: string): void {
   if (process.stdin.isTTY && process.stdout.isTTY) return;
-  throw new UsageFailure('this needs a terminal', 'berth sandbox run does without one');
+  throw new UsageFailure('this needs a terminal', instead);
 }
 
 /** Finds `~.` at the beginning of a line, with which ssh's users leave a connection that hangs. */

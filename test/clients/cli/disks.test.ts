@@ -100,7 +100,8 @@ test('a disk is made, used, searched, shared and deleted', async (t) => {
   t.regex(await cli.output('disk', 'rm', 'work', '--dry-run'), /^would delete work/u);
   t.is(await cli.output('disk', 'rm', 'work', '--yes'), 'work is deleted\n');
   const gone = await cli.run(['disk', 'cat', 'work:file', '--json']);
-  t.like(JSON.parse(gone.stderr), { error: { message: 'there is no disk work' } });
+  const error = { code: 'not_found', message: 'there is no disk work', next: 'see berth disk ls' };
+  t.deepEqual(JSON.parse(gone.stderr), { error });
 });
 
 test('cp takes any name both ways, and stdin and stdout', async (t) => {
@@ -113,7 +114,7 @@ test('cp takes any name both ways, and stdin and stdout', async (t) => {
   for (const name of ODD) await writeFile(join(source, name), `in ${name}`);
   await chmod(join(source, 'a b'), 0o750);
   await symlink('/etc/passwd', join(source, 'link'));
-  const up = await cli.run(['disk', 'cp', source, 'copies:tree']);
+  const up = await cli.run(['disk', 'cp', '-r', source, 'copies:tree']);
   t.is(up.code, 0, up.stderr);
   t.regex(up.stderr, /^skipped, .*: link$/mu);
   t.is(await cli.output('disk', 'exec', 'copies', 'stat -c %a "tree/a b"'), '750\n');
@@ -212,6 +213,8 @@ test('sync transfers what differs, goes on where it was interrupted, and deletes
 test('edit saves what the editor has made, unless somebody was faster', async (t) => {
   const { cli, stack, place } = t.context;
   await cli.output('disk', 'create', 'edited');
+  const blind = await cli.run(['disk', 'edit', 'edited:x']);
+  t.regex(blind.stderr, /^berth: this needs a terminal: berth disk cp puts a file into place /u);
   const editor = join(stack.directory, 'editor');
   await writeFile(
     editor,
@@ -244,11 +247,36 @@ test('a command line that is wrong is told what helps', async (t) => {
     ['disk create a:b', 1, /^the name has .*: use letters, digits, - and _\.$/u],
     ['sandbox create A_b', 1, /^the name has .*: use a to z, 0 to 9 and -\.$/u],
     ['sandbox create --memory 900G', 1, /^mem_size_mib must be <= \d+\.$/u],
+    ['disk exec box --json -- ls', 2, /^--json stands behind the name, .*: put options before /u],
+    ['sandbox run box -i -- cat', 2, /^-i stands behind the name, .*: put options before /u],
+    ['sandbox run -t box -- vi', 2, /^this needs a terminal: leave out --tty\.$/u],
+    [
+      'key create ci --scope all',
+      2,
+      /It is one of read, disk, .*: see berth key create --help\.$/u,
+    ],
+    ['login --url http://x --key-stdin', 2, /^stdin has no API key: write --key-stdin <file\.$/u],
   ] as const) {
     const ran = await cli.run(line.split(' '));
     t.is(ran.code, code, line);
     t.regex(ran.stderr.replace(/^berth: /u, '').trimEnd(), sentence, line);
   }
+});
+
+test('a key is made with scopes and an end', async (t) => {
+  const { cli } = t.context;
+  await cli.output(
+    'key',
+    'create',
+    'reader',
+    '--scope',
+    'read',
+    '--scope',
+    'disk',
+    '--expires',
+    '1h',
+  );
+  t.regex(await cli.output('key', 'ls'), /^reader .* read, disk .* \d{4}-\d\d-\d\dT/mu);
 });
 
 test('lists of commands begin in lower case, but for abbreviations', async (t) => {

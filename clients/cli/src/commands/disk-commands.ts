@@ -4,7 +4,7 @@ import { opened } from '../context.ts';
 import { EXIT, UsageFailure } from '../failure.ts';
 import { findDisk } from '../find.ts';
 import { type Output, paint } from '../output.ts';
-import { commandLine } from '../quote.ts';
+import { commandBehindName, commandLine } from '../quote.ts';
 import { visible } from '../text.ts';
 import { count, given } from '../values.ts';
 
@@ -17,11 +17,11 @@ export const execCommand = () =>
 One word is a command line for bash; several are a program and its arguments.`,
     )
     .argument('<disk>', 'its name or id')
-    .argument('[command...]')
+    .argument('[command...]', 'one word for bash, or a program and its arguments')
     .usage('[options] <disk> -- <command...>')
     .passThroughOptions()
     .action(async (name, all, options) => {
-      const words = all[0] === '--' ? all.slice(1) : all;
+      const words = commandBehindName(all);
       if (words.length === 0) {
         throw new UsageFailure('a command is missing', 'write berth disk exec work -- ls -l');
       }

@@ -27,6 +27,7 @@ export const cpCommand = () =>
     .argument('<source>', PLACE)
     .argument('<target>', PLACE)
     .option('-j, --jobs <n>', 'how many files at once', count, JOBS)
+    .option('-r, --recursive', 'needed by other programs; directories are copied without it')
     .action(async (source, target, { jobs, ...options }) => {
       const transfer = parseTransfer(source, target, 'disk');
       const { output, berth } = await opened(options);

@@ -23,7 +23,11 @@ async function ask({ url, keyStdin }: Asked): Promise<Profile> {
   const asked =
     url ?? (await clack.text({ message: 'URL of the server', output, validate: checkUrl }));
   if (clack.isCancel(asked)) throw new Failure('nothing was changed');
-  if (keyStdin === true) return { url: asked, apiKey: (await text(process.stdin)).trim() };
+  if (keyStdin === true) {
+    const apiKey = (await text(process.stdin)).trim();
+    if (apiKey === '') throw new UsageFailure('stdin has no API key', 'write --key-stdin <file');
+    return { url: asked, apiKey };
+  }
   const apiKey = await clack.password({ message: 'API key', output });
   if (clack.isCancel(apiKey)) throw new Failure('nothing was changed');
   return { url: asked, apiKey: apiKey.trim() };
@@ -32,7 +36,7 @@ async function ask({ url, keyStdin }: Asked): Promise<Profile> {
 const checkUrl = (url: string | undefined): string | undefined =>
   url !== undefined && /^https?:$/u.test(URL.parse(url)?.protocol ?? '')
     ? undefined
-    : 'Write it as https://berth.example';
+    : 'write it as https://berth.example';
 
 /** @throws UnauthorizedError, ConnectionError when they do not belong together */
 async function verify({ url, apiKey }: Profile): Promise<void> {

@@ -1,7 +1,7 @@
 import type { Command } from '@commander-js/extra-typings';
 import { group, leaf } from '../command.ts';
 import { findLogin } from '../context.ts';
-import { Failure } from '../failure.ts';
+import { NotFoundFailure } from '../failure.ts';
 import { Output, type Shown } from '../output.ts';
 import { type ProfileFile, readProfiles, writeProfiles } from '../profiles.ts';
 
@@ -27,10 +27,10 @@ const rowsOf = ({ current, profiles }: ProfileFile): Row[] =>
     current: profile === current,
   }));
 
-/** @throws Failure when there is none of that name */
+/** @throws NotFoundFailure when there is none of that name */
 function mustHave({ profiles }: ProfileFile, name: string): void {
   if (Object.hasOwn(profiles, name)) return;
-  throw new Failure(`there is no profile ${name}`, 'see berth profile ls');
+  throw new NotFoundFailure(`there is no profile ${name}`, 'see berth profile ls');
 }
 
 const lsCommand = () =>

@@ -110,7 +110,7 @@ function check(target: string | undefined, words: readonly string[], options: Ru
   if (words.length === 0) {
     throw new UsageFailure('a command is missing', 'write berth sandbox run box -- ls -l');
   }
-  if (options.tty === true) requireTerminal();
+  if (options.tty === true) requireTerminal('leave out --tty');
   if (options.detach === true && (options.tty === true || options.interactive === true)) {
     throw new UsageFailure('--detach goes with neither -i nor -t');
   }
@@ -177,7 +177,7 @@ host's agent. Enter ~ . leaves it running and says how to come back.`,
     .option('-e, --env <name=value>', 'set a variable, or pass it on by its name', variable)
     .option('-w, --cwd <directory>', 'where it begins')
     .action(async (name, { attach, env, cwd, ...options }) => {
-      requireTerminal();
+      requireTerminal('berth sandbox run does without one');
       const { berth } = await openedForSessions(options);
       const sandbox = await findSandboxForSession(berth, name);
       if (attach === undefined) {

@@ -41,7 +41,7 @@ async function runEditor(file: string): Promise<void> {
  * @throws Failure; the edited text is kept then
  */
 export async function edit(disk: Disk, path: string): Promise<boolean> {
-  requireTerminal();
+  requireTerminal('berth disk cp puts a file into place without one');
   const original = await fetchOriginal(disk, path);
   const directory = await mkdtemp(join(tmpdir(), 'berth-edit-'));
   const file = join(directory, baseName(path) || 'file');

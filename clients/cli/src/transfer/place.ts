@@ -1,5 +1,5 @@
 import { NotFoundError } from '@berth/sdk';
-import { Failure, UsageFailure } from '../failure.ts';
+import { NotFoundFailure, UsageFailure } from '../failure.ts';
 import { visible } from '../text.ts';
 
 /**
@@ -62,11 +62,11 @@ export const joinPath = (directory: string, rest: string): string => {
 };
 
 /** Nothing lies where the user says. */
-export const nothingAt = (path: string): Failure =>
-  new Failure(`there is nothing at ${visible(path)}`, 'look at the name again');
+export const nothingAt = (path: string): NotFoundFailure =>
+  new NotFoundFailure(`there is nothing at ${visible(path)}`, 'look at the name again');
 
 /**
- * Resolves with the answer to a call for a remote file. @throws Failure when the file is not there
+ * Resolves with the answer to a call for a remote file. @throws NotFoundFailure when the file is not there
  */
 export async function orNothingAt<T>(
   { name, path }: Place & { readonly kind: 'remote' },
