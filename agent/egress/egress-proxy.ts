@@ -6,9 +6,9 @@ import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import { type EgressRules, needsProxy } from '../../shared/network/egress-rules.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
-import { authorityOf } from './authority.ts';
 import { EgressClient } from './egress-client.ts';
 import {
+  type AuthorityKeys,
   type HostEgress,
   PROTOCOL_VERSION,
   type ProxyDecision,
@@ -81,7 +81,7 @@ export class EgressProxy {
     sandboxId: string,
     rules: EgressRules,
   ): Promise<void> {
-    const authority = doesBroker(rules) ? await authorityOf(this.#hostKey, sandboxId) : undefined;
+    const authority = doesBroker(rules) ? await this.#authorityOf(sandboxId) : undefined;
     const egress = { rules, authority };
     await this.#changes.add(async () => {
       if (!needsProxy(rules) && !this.#slots.has(proxiedAddress)) return;
@@ -125,7 +125,7 @@ export class EgressProxy {
 
   /** The certificate, as PEM, of the authority that a sandbox's guest is to trust. */
   async certificate(sandboxId: string): Promise<string> {
-    return (await authorityOf(this.#hostKey, sandboxId)).certificate;
+    return (await this.#authorityOf(sandboxId)).certificate;
   }
 
   /** Leaves the proxy to the next agent, or ends it when no slot needs it. */
@@ -134,6 +134,12 @@ export class EgressProxy {
     await this.#changes.idle;
     const slots = (await this.#client.call('GET', '/slots').catch(() => [])) as string[];
     if (slots.length === 0) await endProxy(this.#options.place);
+  }
+
+  /** Loads what makes certificates with the first sandbox that brokers: most hosts have none. */
+  async #authorityOf(sandboxId: string): Promise<AuthorityKeys> {
+    const { authorityOf } = await import('./authority.ts');
+    return authorityOf(this.#hostKey, sandboxId);
   }
 
   async #takeOver(): Promise<void> {
