@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { flushCompileCache } from 'node:module';
 import { parseArgs, parseEnv } from 'node:util';
 import { toError } from '../errors.ts';
 import { suspectInEnvironment, unknownInEnvironment, unknownInFile } from './known-settings.ts';
@@ -41,7 +42,12 @@ async function run<Config>({ name, read, check, start }: Service<Config>): Promi
   const config = read(process.env);
   await check?.(config);
   if (values.check) process.stdout.write(`${name}: the configuration is valid\n`);
-  else await start(config);
+  else {
+    // All modules are loaded. Node would keep their part of its compile cache in memory until the
+    // process ends, and write new parts only then.
+    flushCompileCache();
+    await start(config);
+  }
 }
 
 /** @throws Error when the file cannot be read, ConfigurationError when it has unknown settings */
