@@ -51,6 +51,7 @@ import { clusterAddresses } from './network/cluster-addresses.ts';
 import { createAgentMetrics, createClusterGauges } from './metrics.ts';
 import { startPublicServer } from './links/public-server.ts';
 import { Beat } from './system/beat.ts';
+import { keepMemoryTrimmed } from './system/trim-memory.ts';
 import { sweepDeletedDisks } from './disks/sweep-deleted-disks.ts';
 
 interface Parts {
@@ -275,12 +276,11 @@ async function endHost(host: Host, worker: JobWorker, builds: ImageBuilds): Prom
 }
 
 async function start(config: AgentConfig): Promise<void> {
-  const { clusterSecrets } = config.cluster;
   const { hostId, release } = await claimHost(config.dataDir);
   const log = await observe(config, 'agent', { hostId });
   const { redis, directory, addresses, closeRedis } = await openCluster(config, hostId, log);
   const { clusterTls, tls } = await openNodeCertificates(config, log);
-  const auth = { clusterSecrets, clusterTls };
+  const auth = { clusterSecrets: config.cluster.clusterSecrets, clusterTls };
   const metrics = createAgentMetrics(() => host);
   ownProcessFaults(log, metrics.registry);
   const beat = new Beat();
@@ -298,7 +298,7 @@ async function start(config: AgentConfig): Promise<void> {
   createClusterGauges(metrics.registry, { redis, ...directory, worker, links });
   const data = new DataEndpoint({ disks, downloadsMax: config.http.places.downloads, log });
   const files = new FilesEndpoint({ find: sandboxFinder(host), log });
-  const gate = new PartRequestGate({ clusterSecrets, hostId, log });
+  const gate = new PartRequestGate({ ...auth, hostId, log });
   const forwarder = new RequestForwarder(auth);
   const remote = new RemoteObjects(auth);
   const objects = openGateway(parts, { forwarder, remote }, metrics.objectDurations);
@@ -315,6 +315,7 @@ async function start(config: AgentConfig): Promise<void> {
   const sessions = serveSessions(publicServer, parts, connectionKeys, metrics.sessions);
   ingress.tunnels.serve(ops);
   hostBeat.announce(config.internalUrl);
+  keepMemoryTrimmed(beat);
   log.info({ port: config.port, adminPort: config.adminPort }, 'agent:ready');
 
   onShutdown(log, LIMITS.shutdownMs + LIMITS.sandboxStopAllMs, [

@@ -16,6 +16,7 @@
 #include "give-up.h"
 #include "listing-calls.h"
 #include "lock-calls.h"
+#include "memory.h"
 #include "mounts.h"
 #include "namespaces.h"
 #include "object.h"
@@ -32,6 +33,7 @@ NAPI_MODULE_INIT() {
   define_give_up_functions(env, exports);
   define_listing_functions(env, exports);
   define_lock_functions(env, exports);
+  define_memory_functions(env, exports);
   define_namespace_functions(env, exports);
   define_object_functions(env, exports);
   define_egress_functions(env, exports);

@@ -113,6 +113,7 @@ interface NativeModule {
   readListing(listing: Listing, milliseconds: number): Promise<DirectoryPage | undefined>;
   closeListing(listing: Listing): void;
   takeLock(path: string): Promise<number>;
+  trimMemory(): void;
   newMemory(name: string, sizeBytes: number): number;
   sealMemory(fd: number): void;
   isSealed(fd: number): boolean;
@@ -131,7 +132,7 @@ const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 
 /**
  * System calls and digests that Node lacks; mounts.c, container.c, descriptors.c, digest-calls.c, egress.c, files.c,
- * listing-calls.c, lock-calls.c, namespaces.c, object.c, programs.c and ram.c describe them.
+ * listing-calls.c, lock-calls.c, memory.c, namespaces.c, object.c, programs.c and ram.c describe them.
  */
 export const native = loaded as NativeModule;
 
