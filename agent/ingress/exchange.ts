@@ -7,7 +7,7 @@ import { framingHeaders, framingOf } from '../../shared/http/http-framing.ts';
 import { KiB } from '../../shared/units.ts';
 import { answer, answerOf, ANSWERS, type OwnAnswer } from './answers.ts';
 import { DoorError } from './door-error.ts';
-import { answerHeaders } from './forward-headers.ts';
+import { answerHeaders, reasonOf } from './forward-headers.ts';
 
 export interface Exchange {
   readonly request: IncomingMessage;
@@ -22,7 +22,6 @@ export interface Exchange {
 const REPEATABLE = new Set(['GET', 'HEAD', 'OPTIONS']);
 /** A kept connection may have been closed, or its sandbox paused, just when it was taken. */
 const STALE = new Set(['UND_ERR_SOCKET', 'UND_ERR_DESTROYED', 'ECONNRESET', 'EPIPE']);
-const SLOW = new Set(['UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT']);
 
 const codeOf = (error: Error): unknown => Reflect.get(error, 'code');
 
@@ -31,7 +30,7 @@ class SlowGuest extends Error {}
 /** The answer to a request that got none from the guest. */
 function answerTo(error: Error): OwnAnswer {
   if (error instanceof DoorError) return answerOf(error.fault);
-  if (error instanceof SlowGuest || SLOW.has(String(codeOf(error)))) return ANSWERS.slow;
+  if (error instanceof SlowGuest) return ANSWERS.slow;
   return ANSWERS.broken;
 }
 
@@ -58,7 +57,7 @@ export async function exchange(parts: Exchange): Promise<Error | undefined> {
 
 function attempt(parts: Exchange, hasBody: boolean): Promise<Error | undefined> {
   const { promise, resolve } = Promise.withResolvers<Error | undefined>();
-  const { request, headers, upstream, answerMs } = parts;
+  const { request, headers, upstream } = parts;
   const handler = new AnswerHandler(parts, hasBody, resolve);
   const framing = framingOf(request);
   upstream().dispatch(
@@ -67,8 +66,7 @@ function attempt(parts: Exchange, hasBody: boolean): Promise<Error | undefined> 
       method: request.method ?? 'GET',
       headers: hasBody ? [...headers, ...lengthOf(framing)] : (headers as string[]),
       body: hasBody ? Readable.from(bodyOf(request, parts.response), BYTES) : null,
-      // With a body, the guest's time begins when it has all of it.
-      headersTimeout: hasBody ? 0 : answerMs,
+      headersTimeout: 0, // See `#watch`; interim answers would prolong this one.
     },
     handler,
   );
@@ -111,7 +109,7 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
     this.#controller = controller;
     if (response.destroyed) return controller.abort(new Error('the caller hung up'));
     response.on('close', this.#callerGone);
-    if (this.#hasBody) this.#watch();
+    this.#watch();
   }
 
   onBodySent(): void {
@@ -128,14 +126,14 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
     _headers: unknown,
     message = '',
   ): void {
+    if (status < 200) return; // The answer is yet to begin, and in time.
     clearTimeout(this.#timer);
-    if (status < 200) return;
     const { request, response } = this.#parts;
     const raw = (controller.rawHeaders ?? []) as (Buffer | string)[];
     const texts = raw.map((each) => (typeof each === 'string' ? each : each.toString('latin1')));
     // The answer is here: the rest of the body is not needed.
     if (!request.complete) lingerAfterAnswer(request, response);
-    response.writeHead(status, message, answerHeaders(texts));
+    response.writeHead(status, reasonOf(status, message), answerHeaders(texts));
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
@@ -166,7 +164,8 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
     const slow = (): void => {
       // While the body waits for the caller, the guest is not to blame.
       const { request } = this.#parts;
-      if (!request.complete && request.readableLength === 0) this.#watch();
+      const isCallersTurn = this.#hasBody && !request.complete && request.readableLength === 0;
+      if (isCallersTurn) this.#watch();
       else this.#controller?.abort(new SlowGuest('the guest did not answer in time'));
     };
     this.#timer = setTimeout(slow, this.#parts.answerMs);

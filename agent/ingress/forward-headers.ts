@@ -1,4 +1,4 @@
-import type { IncomingMessage } from 'node:http';
+import { type IncomingMessage, STATUS_CODES } from 'node:http';
 
 /** Both spellings of the header that a port token comes in. */
 export const TOKEN_HEADERS = ['x-service-token', 'x-archil-token'] as const;
@@ -77,7 +77,9 @@ export function requestHeaders(
 export function answerHeaders(rawHeaders: readonly string[]): string[] {
   let connection: string | undefined;
   for (let i = 0; i < rawHeaders.length; i += 2) {
-    if (rawHeaders[i]?.toLowerCase() === 'connection') connection = rawHeaders[i + 1];
+    if (rawHeaders[i]?.toLowerCase() !== 'connection') continue;
+    connection =
+      connection === undefined ? rawHeaders[i + 1] : `${connection},${rawHeaders[i + 1]}`;
   }
   const named = namedByConnection(connection);
   const passed: string[] = [];
@@ -89,3 +91,9 @@ export function answerHeaders(rawHeaders: readonly string[]): string[] {
   }
   return passed;
 }
+
+const REASON = /^[\t\x20-\x7E\x80-\xFF]*$/u;
+
+/** The reason phrase of a guest's answer, or the usual one in place of text that HTTP does not allow. */
+export const reasonOf = (status: number, message = ''): string =>
+  REASON.test(message) ? message : (STATUS_CODES[status] ?? '');

@@ -64,17 +64,21 @@ function tokenOf({ headers }: IncomingMessage): string | undefined {
 /** The public server behind the hostnames of ports (docs/ingress.md). */
 export class IngressServer {
   readonly #parts: IngressServerParts;
-  readonly #upgraded = new Set<Duplex>();
+  /** Callers of WebSockets, each with its sandbox once that is connected to it. */
+  readonly #upgraded = new Map<Duplex, string | undefined>();
   readonly #peers = new WeakMap<Socket, Peer>();
 
   private constructor(parts: IngressServerParts) {
     this.#parts = parts;
   }
 
-  /** @returns the server, and what ends its WebSockets, which closing it does not */
+  /**
+   * @returns the server, and a function that breaks off the WebSockets to a sandbox, or all of them,
+   *   which closing the server does not
+   */
   static async start(
     parts: IngressServerParts,
-  ): Promise<{ server: Server | TlsServer; endUpgraded: () => void }> {
+  ): Promise<{ server: Server | TlsServer; endUpgraded: (sandboxId?: string) => void }> {
     const { settings, tls, metrics, log } = parts;
     const { host, port, connections } = settings;
     const ingress = new IngressServer(parts);
@@ -94,8 +98,10 @@ export class IngressServer {
         socket.destroy();
       });
     });
-    const endUpgraded = (): void => {
-      for (const socket of ingress.#upgraded) socket.destroy();
+    const endUpgraded = (ended?: string): void => {
+      for (const [socket, sandboxId] of ingress.#upgraded) {
+        if (ended === undefined || ended === sandboxId) socket.destroy();
+      }
     };
     return { server, endUpgraded };
   }
@@ -138,12 +144,17 @@ export class IngressServer {
     }
     const { ref } = admission;
     const endUse = use(ref);
-    this.#upgraded.add(socket);
+    this.#upgraded.set(socket, undefined);
+    const openFor = async (): Promise<Socket> => {
+      const upstream = await open(ref, true);
+      this.#upgraded.set(socket, ref.sandboxId);
+      return upstream;
+    };
     try {
       answered(101);
       const headers = this.#headersOf(request);
       const { answerMs } = settings;
-      await upgrade({ request, socket, head, headers, open: () => open(ref, true), answerMs });
+      await upgrade({ request, socket, head, headers, open: openFor, answerMs });
     } finally {
       this.#upgraded.delete(socket);
       endUse();

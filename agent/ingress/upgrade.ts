@@ -1,9 +1,11 @@
-import { Agent, type IncomingMessage, request as httpRequest } from 'node:http';
+import { Agent, type IncomingMessage, request as httpRequest, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
+import { type Duplex, pipeline } from 'node:stream';
 import { answerOf, ANSWERS, answerUpgrade, type OwnAnswer } from './answers.ts';
 import { DoorError } from './door-error.ts';
-import { answerHeaders } from './forward-headers.ts';
+import { answerHeaders, reasonOf } from './forward-headers.ts';
+
+const SWITCHING = 101;
 
 export interface Upgrade {
   readonly request: IncomingMessage;
@@ -39,10 +41,15 @@ export async function upgrade(parts: Upgrade): Promise<void> {
 async function handshake(parts: Upgrade, upstream: Socket): Promise<void> {
   const { request, socket, head, headers, answerMs } = parts;
   const { promise: ended, resolve: end } = Promise.withResolvers<void>();
+  let isAnswered = false;
+  // A reset by the guest must not end this thread, which serves others too; `close` follows.
+  upstream.on('error', () => undefined);
   upstream.once('close', () => end());
   socket.once('close', () => upstream.destroy());
-  const refuse = (own: OwnAnswer): void => {
-    answerUpgrade(socket, own);
+  const fail = (own: OwnAnswer): void => {
+    if (isAnswered) socket.destroy();
+    else answerUpgrade(socket, own);
+    isAnswered = true;
     upstream.destroy();
   };
   const sent = httpRequest({
@@ -50,27 +57,44 @@ async function handshake(parts: Upgrade, upstream: Socket): Promise<void> {
     ...{ method: 'GET', path: request.url, setHost: false },
     headers: [...headers, 'Connection', 'Upgrade', 'Upgrade', 'websocket'],
   });
-  const overdue = setTimeout(() => refuse(ANSWERS.slow), answerMs);
+  const overdue = setTimeout(() => fail(ANSWERS.slow), answerMs);
   sent.once('upgrade', (answer: IncomingMessage, _socket, rest: Buffer) => {
     clearTimeout(overdue);
-    socket.write(headOf(answer, ['Connection: Upgrade', 'Upgrade: websocket']));
+    isAnswered = true;
+    socket.write(headOf(answer));
     if (rest.length > 0) socket.write(rest);
     if (head.length > 0) upstream.write(head);
     socket.pipe(upstream).pipe(socket);
+    // The guest broke the connection off without ending it.
+    upstream.once('close', () => {
+      if (!socket.writableEnded) socket.destroy();
+    });
   });
   sent.once('response', (answer: IncomingMessage) => {
     clearTimeout(overdue);
-    // The guest refuses the upgrade. The length of what follows is shown by the connection's end.
-    socket.write(headOf(answer, ['Connection: close']));
-    answer.pipe(socket);
+    if (answer.statusCode === SWITCHING) return fail(ANSWERS.broken); // To no protocol.
+    isAnswered = true;
+    passRefusal(request, answer);
   });
-  sent.once('error', () => {
-    clearTimeout(overdue);
-    if (!socket.writableEnded) refuse(ANSWERS.broken);
-  });
+  sent.on('error', () => fail(ANSWERS.broken));
   sent.end();
   await ended;
   clearTimeout(overdue);
+}
+
+/** Passes on an answer by which the guest refuses the upgrade, and ends the caller's connection. */
+function passRefusal(request: IncomingMessage, answer: IncomingMessage): void {
+  const { socket } = request;
+  const response = new ServerResponse(request);
+  response.shouldKeepAlive = false;
+  response.assignSocket(socket);
+  const { statusCode = 502, statusMessage } = answer;
+  const reason = reasonOf(statusCode, statusMessage);
+  response.writeHead(statusCode, reason, answerHeaders(answer.rawHeaders));
+  pipeline(answer, response, (error) => {
+    if (error === undefined || error === null) socket.end(() => socket.destroy());
+    else socket.destroy(); // Cut short, as the guest's answer was.
+  });
 }
 
 /** Has one request use a connection that is there already. */
@@ -87,9 +111,9 @@ class OneConnection extends Agent {
   }
 }
 
-function headOf(answer: IncomingMessage, own: readonly string[]): Buffer {
-  const { statusCode = 502, statusMessage = '' } = answer;
-  const lines = [`HTTP/1.1 ${statusCode} ${statusMessage}`, ...own];
+function headOf(answer: IncomingMessage): Buffer {
+  const lines = [`HTTP/1.1 ${SWITCHING} ${answer.statusMessage ?? ''}`];
+  lines.push('Connection: Upgrade', 'Upgrade: websocket');
   const passed = answerHeaders(answer.rawHeaders);
   for (let i = 0; i < passed.length; i += 2) {
     const isLength = passed[i]?.toLowerCase() === 'content-length';

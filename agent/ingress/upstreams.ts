@@ -19,14 +19,12 @@ const ORIGIN = 'http://sandbox';
 export class Upstreams {
   readonly #doors: Doors;
   readonly #hostId: string;
-  readonly #answerMs: number;
   readonly #bySandbox = new Map<string, Map<number, Upstream>>();
   readonly #timer: NodeJS.Timeout;
 
-  constructor(doors: Doors, { hostId, answerMs }: { hostId: string; answerMs: number }) {
+  constructor(doors: Doors, { hostId }: { readonly hostId: string }) {
     this.#doors = doors;
     this.#hostId = hostId;
-    this.#answerMs = answerMs;
     this.#timer = setInterval(() => this.#sweep(), SWEEP_EVERY_MS);
     this.#timer.unref();
   }
@@ -64,7 +62,7 @@ export class Upstreams {
     return new Pool(ORIGIN, {
       connections: LIMITS.ingressConnectionsPerPortMax,
       pipelining: 1,
-      headersTimeout: this.#answerMs,
+      headersTimeout: 0, // Requests have time limits of their own.
       bodyTimeout: 0, // Events may be far apart.
       keepAliveTimeout: ref.hostId === this.#hostId ? CONNECTION_KEPT_MS : TUNNEL_KEPT_MS,
       keepAliveMaxTimeout: CONNECTION_KEPT_MS,

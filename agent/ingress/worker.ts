@@ -65,8 +65,10 @@ async function main(): Promise<void> {
   }, COUNTS_EVERY_MS).unref();
 
   parentPort?.on('message', (message: ToWorker) => {
-    if (message.kind === 'left') upstreams.drop(message.sandboxId);
-    else if (message.kind === 'close') runInBackground('ingress.close', close);
+    if (message.kind === 'left') {
+      upstreams.drop(message.sandboxId);
+      endUpgraded(message.sandboxId);
+    } else if (message.kind === 'close') runInBackground('ingress.close', close);
     else doors.receive(message);
   });
   const close = async (): Promise<void> => {

@@ -1,0 +1,187 @@
+/* The ingress over sockets, before guests that break connections off or answer oddly. */
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import test, { type ExecutionContext } from 'ava';
+import { Pool } from 'undici';
+import { IngressServer } from '../../../agent/ingress/ingress-server.ts';
+import { newAccountId, newHostId, newSandboxId, routeIdOf } from '../../../shared/ids.ts';
+import { createHttpMetrics } from '../../../shared/http/http-server.ts';
+import { createLogger } from '../../../shared/log.ts';
+import { Registry } from '../../../shared/metrics.ts';
+
+const ID = newSandboxId();
+const PORT = 8080;
+const ZONE = 'sbx.localhost';
+const ANSWER_MS = 300;
+const HOST = `${PORT}-${routeIdOf(ID)}.${ZONE}`;
+const SWITCHING = 'HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n';
+const ASK_UPGRADE = `GET / HTTP/1.1\r\nHost: ${HOST}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n`;
+const GET = `GET / HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`;
+const POST = `POST / HTTP/1.1\r\nHost: ${HOST}\r\nContent-Length: 4\r\n\r\nbody`;
+
+const connections = {
+  ...{ max: 100, perAddressMax: 100, proxies: [] },
+  transfers: { bytesPerSecondMin: 1, stalledMs: 60_000, crowdedStalledMs: 60_000 },
+};
+
+interface Fixture {
+  readonly port: number;
+  readonly endUpgraded: (sandboxId?: string) => void;
+}
+
+/** An ingress before one port, where `guest` is given each connection once a request has come. */
+async function start(
+  t: ExecutionContext,
+  guest: (socket: Socket, request: string) => void,
+): Promise<Fixture> {
+  const backend = createServer((socket) => {
+    socket.on('error', () => undefined);
+    socket.once('data', (request: Buffer) => guest(socket, request.toString('latin1')));
+  });
+  backend.listen(0, '127.0.0.1');
+  await once(backend, 'listening');
+  const open = async (): Promise<Socket> => {
+    const socket = connect((backend.address() as AddressInfo).port, '127.0.0.1');
+    await once(socket, 'connect');
+    return socket;
+  };
+  const pool = new Pool('http://sandbox', {
+    connect: (_options, callback) => {
+      open().then(
+        (socket) => callback(null, socket),
+        (error: unknown) => callback(error as Error, null),
+      );
+    },
+  });
+  const { server, endUpgraded } = await IngressServer.start({
+    settings: { zone: ZONE, host: '127.0.0.1', port: 0, answerMs: ANSWER_MS, connections },
+    tls: undefined,
+    find: async () => ({
+      ...{ accountId: newAccountId(), sandboxId: ID, hostId: newHostId(), token: undefined },
+      ...{ isExposed: true, hasServiceIngress: false, isServicePort: false },
+    }),
+    open,
+    upstream: () => pool,
+    use: () => () => undefined,
+    noteService: async () => undefined,
+    answered: () => undefined,
+    metrics: createHttpMetrics(new Registry()),
+    log: createLogger('test', {}),
+  });
+  t.teardown(async () => {
+    endUpgraded();
+    server.close();
+    server.closeAllConnections();
+    backend.close();
+    await pool.destroy();
+  });
+  return { port: (server.address() as AddressInfo).port, endUpgraded };
+}
+
+/** A connection to the ingress, and everything that came over it. */
+class Caller {
+  readonly socket: Socket;
+  text = '';
+  readonly #closed: Promise<unknown>;
+
+  constructor(port: number, request: string) {
+    this.socket = connect(port, '127.0.0.1');
+    this.socket.on('data', (chunk: Buffer) => {
+      this.text += chunk.toString('latin1');
+    });
+    this.socket.on('error', () => undefined);
+    this.#closed = new Promise((resolve) => {
+      this.socket.once('close', resolve);
+    });
+    this.socket.write(request);
+  }
+
+  /** Resolves with everything once the server has ended the connection. */
+  async ended(): Promise<string> {
+    await this.#closed;
+    return this.text;
+  }
+
+  async until(text: string): Promise<void> {
+    while (!this.text.includes(text)) await once(this.socket, 'data');
+  }
+}
+
+test('a WebSocket that the guest resets is broken off at its caller too', async (t) => {
+  const { port } = await start(t, (socket) => {
+    socket.write(`${SWITCHING}frame`);
+    socket.on('data', () => socket.resetAndDestroy());
+  });
+  const caller = new Caller(port, ASK_UPGRADE);
+  await caller.until('frame');
+  caller.socket.write('x');
+  t.true((await caller.ended()).endsWith('frame'), 'and nothing is added to its bytes');
+});
+
+test('the WebSockets of a sandbox that stops are broken off, and no others', async (t) => {
+  const { port, endUpgraded } = await start(t, (socket) => socket.write(`${SWITCHING}frame`));
+  const caller = new Caller(port, ASK_UPGRADE);
+  await caller.until('frame');
+  endUpgraded(newSandboxId());
+  const next = new Caller(port, ASK_UPGRADE);
+  await next.until('frame');
+  t.false(caller.socket.destroyed);
+  endUpgraded(ID);
+  t.true((await caller.ended()).endsWith('frame'));
+  t.true((await next.ended()).endsWith('frame'));
+});
+
+test('a refusal of a WebSocket passes whole, with its length', async (t) => {
+  const { port } = await start(t, (socket) => {
+    socket.write(
+      'HTTP/1.1 403 N\u00FCx\r\nX-Why: because\r\nContent-Length: 4\r\n\r\nnono',
+      'latin1',
+    );
+  });
+  const text = await new Caller(port, ASK_UPGRADE).ended();
+  t.regex(text, /^HTTP\/1\.1 403 N\u00FCx\r\n/u);
+  t.regex(text, /\r\nX-Why: because\r\nContent-Length: 4\r\n/u);
+  t.true(text.endsWith('\r\n\r\nnono'));
+});
+
+const cuts = { ends: 'end', resets: 'resetAndDestroy' } as const;
+for (const [does, method] of Object.entries(cuts)) {
+  test(`a refusal of a WebSocket that the guest cuts short (${does}) ends short`, async (t) => {
+    const { port } = await start(t, (socket) => {
+      socket.write('HTTP/1.1 403 No\r\nContent-Length: 100\r\n\r\npart', () => {
+        setTimeout(() => socket[method](), 50);
+      });
+    });
+    const text = await new Caller(port, ASK_UPGRADE).ended();
+    t.true(text.endsWith('\r\n\r\npart'), text);
+    t.regex(text, /Content-Length: 100/u, 'so that the caller can tell');
+  });
+}
+
+test('a switch to no protocol is no answer', async (t) => {
+  const { port } = await start(t, (socket) => socket.write('HTTP/1.1 101 Switching\r\n\r\nframe'));
+  t.regex(await new Caller(port, ASK_UPGRADE).ended(), /^HTTP\/1\.1 502 /u);
+});
+
+for (const [name, request] of Object.entries({ GET, POST })) {
+  test(`interim answers to ${name} do not prolong the time for an answer`, async (t) => {
+    const { port } = await start(t, (socket) => {
+      const more = setInterval(() => socket.write('HTTP/1.1 103 Hints\r\n\r\n'), ANSWER_MS / 10);
+      socket.once('close', () => clearInterval(more));
+    });
+    const caller = new Caller(port, request);
+    await caller.until('in time');
+    t.regex(caller.text, /^HTTP\/1\.1 504 /u);
+    caller.socket.destroy();
+  });
+}
+
+test('a reason phrase that HTTP does not allow is replaced', async (t) => {
+  const { port } = await start(t, (socket) => {
+    socket.write('HTTP/1.1 404 Não \u0001\r\nContent-Length: 2\r\n\r\nok');
+  });
+  const caller = new Caller(port, GET);
+  await caller.until('\r\n\r\nok');
+  t.regex(caller.text, /^HTTP\/1\.1 404 Not Found\r\n/u);
+  caller.socket.destroy();
+});
