@@ -1,13 +1,30 @@
 import type { IncomingMessage } from 'node:http';
 import { AppError } from '../../shared/errors.ts';
 import { parseJson } from '../../shared/json.ts';
-import { readBodyText } from '../http/read-body.ts';
+import { LIMITS } from '../../shared/limits.ts';
 
 /** A message of JSON-RPC, not looked at yet beyond what is needed to tell it apart. */
 export interface McpMessage {
   readonly method?: unknown;
   readonly id?: unknown;
   readonly params?: unknown;
+}
+
+const tooLarge = (): AppError =>
+  new AppError('body_too_large', `a message has at most ${LIMITS.requestBodyBytesMax} bytes`);
+
+async function readText(request: IncomingMessage): Promise<string> {
+  if (Number(request.headers['content-length'] ?? 0) > LIMITS.requestBodyBytesMax) throw tooLarge();
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  // Left early, the loop would destroy the connection, and the answer with it.
+  for await (const chunk of request.iterator({ destroyOnReturn: false })) {
+    const piece = chunk as Buffer;
+    bytes += piece.length;
+    if (bytes > LIMITS.requestBodyBytesMax) throw tooLarge();
+    chunks.push(piece);
+  }
+  return Buffer.concat(chunks).toString('utf8');
 }
 
 /**
@@ -22,7 +39,7 @@ export async function readMessage(request: IncomingMessage): Promise<McpMessage>
       'send one message as JSON, with Content-Type: application/json',
     );
   }
-  const text = await readBodyText(request);
+  const text = await readText(request);
   let message: unknown;
   try {
     message = parseJson(text);

@@ -1,7 +1,8 @@
+import { koaBody } from 'koa-body';
 import type { Middleware } from 'koa';
 import Type, { type TSchema } from 'typebox';
 import type { Caller } from '../../../shared/directory/api-keys.ts';
-import { AppError } from '../../../shared/errors.ts';
+import { AppError, toError } from '../../../shared/errors.ts';
 import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
 import { clientAddress } from '../../../shared/http/client-address.ts';
 import { findDuplicateKey, JsonRefused, parseJson } from '../../../shared/json.ts';
@@ -14,7 +15,6 @@ import type { EnvelopeReply, Reply, Route, StreamReply } from '../route.ts';
 import { answerOnce } from '../answer-once.ts';
 import { requireScope } from '../key-rights.ts';
 import { hasLongText, streamEnvelope } from '../long-answer.ts';
-import { readBodyText } from '../read-body.ts';
 import { addsToDirectory } from '../route-errors.ts';
 import type { Authenticator } from '../../../shared/directory/authenticator.ts';
 import { listIgnoredFields } from './ignored-fields.ts';
@@ -28,16 +28,36 @@ const TIMER_MS_MAX = 2 ** 31 - 1;
 const NEVER_ABORTED = new AbortController().signal;
 const PUBLIC: Caller = { accountId: '', organization: '', keyId: '', scopes: [] };
 
-/** Many tools send JSON without saying so (curl -d); nothing else is ever meant here. */
-const BODY_TYPES = [
-  'application/json',
-  'application/*+json',
-  'application/x-www-form-urlencoded',
-  'text/plain',
-];
+// The body is read as text: it is parsed below, within bounds. Many tools send JSON without saying
+// so (curl -d); nothing else is ever meant here.
+const readText = koaBody({
+  textTypes: [
+    'application/json',
+    'application/*+json',
+    'application/x-www-form-urlencoded',
+    'text/plain',
+  ],
+  textLimit: LIMITS.requestBodyBytesMax,
+  includeUnparsed: true,
+  urlencoded: false,
+  json: false,
+  multipart: false,
+});
 
 const carriesBody = (ctx: RequestContext): boolean =>
   ctx.request.length !== undefined ? ctx.request.length > 0 : ctx.get('transfer-encoding') !== '';
+
+/** A body that cannot be read is always the caller's fault. */
+function toBodyError(error: Error): AppError {
+  const status: unknown = Reflect.get(error, 'status');
+  if (status === 413) return new AppError('body_too_large', 'the request body is too large');
+  return new AppError('bad_request', `the request body cannot be decoded: ${error.message}`);
+}
+
+function rawBodyOf(ctx: RequestContext): string {
+  const raw: unknown = Reflect.get(ctx.request, 'rawBody');
+  return typeof raw === 'string' ? raw : '';
+}
 
 function parseBody(text: string): unknown {
   if (text === '') return {};
@@ -52,13 +72,16 @@ function parseBody(text: string): unknown {
 
 async function readBody(ctx: RequestContext, keysUnique: boolean): Promise<unknown> {
   if (!carriesBody(ctx)) return undefined;
-  if (typeof ctx.is(BODY_TYPES) !== 'string') {
+  try {
+    await readText(ctx, () => Promise.resolve());
+  } catch (error) {
+    throw toBodyError(toError(error));
+  }
+  if (Reflect.get(ctx.request, 'body') === undefined) {
     throw new AppError('bad_request', 'send the body as JSON, with Content-Type: application/json');
   }
-  const text = await readBodyText(ctx.req);
-  ctx.state.bodyText = text;
-  const body = parseBody(text);
-  const duplicate = keysUnique ? findDuplicateKey(text) : undefined;
+  const body = parseBody(rawBodyOf(ctx));
+  const duplicate = keysUnique ? findDuplicateKey(rawBodyOf(ctx)) : undefined;
   if (duplicate !== undefined) {
     throw new AppError(
       'bad_request',
@@ -111,9 +134,7 @@ function checkKey(key: string): string {
  * A result that a key with an end has made ends with it: no other key gets that as its own answer.
  */
 const fingerprintOf = (ctx: RequestContext, { keyId, endsAt }: Caller): string =>
-  sha256(
-    `${ctx.method} ${ctx.path}\n${ctx.state.bodyText ?? ''}${endsAt === undefined ? '' : `\n${keyId}`}`,
-  );
+  sha256(`${ctx.method} ${ctx.path}\n${rawBodyOf(ctx)}${endsAt === undefined ? '' : `\n${keyId}`}`);
 
 /** An upload may be answered before all of it was read; the connection is of no more use then. */
 async function withUpload<T>(

@@ -8,8 +8,6 @@ export interface RequestState {
   arrivedAt: number;
   /** Owner of the request's key; set once the key was checked. */
   caller?: Caller;
-  /** The body as text, once it was read. */
-  bodyText?: string;
   /** Fields of the request's one log event. */
   notes: Record<string, unknown>;
   /** The route's path pattern, once known. */
