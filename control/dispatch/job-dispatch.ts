@@ -62,9 +62,8 @@ function explainTimeout(kind: JobKind, error: AppError): AppError {
 
 /** A host owes the answer to a job that it may have begun, and that it was to have ended by now. */
 function explainSilence(kind: JobKind): AppError {
-  const { queue, isRepeatable } = jobKind(kind);
   const message = 'the host did not answer in time';
-  if (queue === 'host' || isRepeatable) return new AppError('timeout', message);
+  if (jobKind(kind).isRepeatable) return new AppError('timeout', message);
   const unknown = `${message}; whether the work was done is not known`;
   return new AppError('outcome_unknown', unknown);
 }
@@ -110,8 +109,8 @@ export class JobDispatch {
   /**
    * Runs a job on a host, at most once.
    * @throws NotTaken when the host has surely not begun it; AppError what the agent says, or:
-   *   `outcome_unknown` when it may have begun, `timeout` for a search and repeatable work on a
-   *   sandbox, `cancelled`
+   *   `outcome_unknown` when it may have begun and may not be repeated, `unavailable` and `timeout`
+   *   when it may be, `cancelled`
    */
   call<K extends JobKind>(call: JobCall<K>): Promise<JobReply<K>> {
     const id = newJobId();

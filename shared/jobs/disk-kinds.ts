@@ -2,7 +2,7 @@ import Type from 'typebox';
 import { LIMITS } from '../limits.ts';
 import { ANSWER_GRACE_MS, DiskRef, type JobKindRow } from './job-kind.ts';
 
-const onDisk = { queue: 'host', isRepeatable: false, graceMs: ANSWER_GRACE_MS } as const;
+const onDisk = { queue: 'host', isRepeatable: true, graceMs: ANSWER_GRACE_MS } as const;
 
 /** Work on a disk beside its commands. */
 export const diskKinds = {

@@ -86,8 +86,8 @@ test.serial('a host that has begun is not replaced, since it may have made the d
     await begun.promise;
     host.breakLink();
     const { status, body } = await made;
-    t.is(status, 500);
-    t.is((body as { code?: string }).code, 'outcome_unknown');
+    t.is(status, 503);
+    t.is((body as { code?: string }).code, 'unavailable');
     over.resolve({});
   } finally {
     await host.close();

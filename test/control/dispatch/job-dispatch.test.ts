@@ -143,6 +143,16 @@ for (const job of [exec, deletion, disk]) {
   });
 }
 
+test('work on a disk that was begun can be asked for again when its host is lost', async (t) => {
+  await using node = await openDispatch();
+  const told = node.call({ ...disk, deadlineAt: inAWhile() });
+  const jobId = await node.take(disk.kind);
+  node.hub.waiters.receive(node.hostId, { type: 'accepted', jobId }, []);
+  node.hub.waiters.lose(node.hostId);
+  const error = await t.throwsAsync(told, { code: 'unavailable' });
+  t.false(error instanceof NotTaken, 'another host does not begin it meanwhile');
+});
+
 test('work that may be repeated has timed out when its host does not answer', async (t) => {
   await using node = await openDispatch();
   const told = node.call({ ...deletion, deadlineAt: justOver(deletion.kind) });
