@@ -372,13 +372,25 @@ addHostCommands(program.command('host').description('hosts'));
 addSecretCommands(program.command('secrets').description('rotation of ENCRYPTION_KEY'));
 addBackupCommands(program);
 
+/** The command that these words name, or the group that lacks the rest of them. */
+function namedBy(words: readonly string[]): Command {
+  let named = program;
+  for (const word of words.filter((each) => !each.startsWith('-'))) {
+    const next = named.commands.find((each) => each.name() === word);
+    if (next === undefined) break;
+    named = next;
+  }
+  return named;
+}
+
 function reportFailure(thrown: unknown): void {
   const isUsageError = thrown instanceof UsageError || thrown instanceof CommanderError;
   const { message } = toError(thrown);
   // Commander shows its help where a command is missing.
   const said = message === '(outputHelp)' ? 'unknown command' : message.replace(/^error: /u, '');
   process.stderr.write(`admin: ${said}\n`);
-  if (isUsageError) process.stderr.write(`\n${program.helpInformation()}`);
+  const help = namedBy(process.argv.slice(2)).helpInformation();
+  if (isUsageError) process.stderr.write(`\n${help}`);
   process.exitCode = 1;
 }
 

@@ -162,6 +162,18 @@ const verdicts: Readonly<Record<SandboxState, Row>> = {
 export const verdictOn = (state: SandboxState, action: SandboxAction): Verdict =>
   verdicts[state][action];
 
+/** A refusal in words: the state, and what makes the action possible. */
+export function explainRefusal(state: SandboxState, action: SandboxAction): string {
+  return `the sandbox is ${state.replace('_', ' ')}: ${remedyFor(state, action)}`;
+}
+
+function remedyFor(state: SandboxState, action: SandboxAction): string {
+  if (action === 'delete' && state !== 'stopping') return 'stop it first';
+  if (isTransitional(state)) return `${action} is possible once that is over`;
+  if (state === 'paused') return 'resume it first';
+  return action === 'resume' ? 'its memory is gone, so start it instead' : 'start it first';
+}
+
 /** The codes with which an action is refused in one state or another. */
 export function refusalsOf(action: SandboxAction): ErrorCode[] {
   const all = sandboxStates.map((state) => verdictOn(state, action));

@@ -1,5 +1,6 @@
 import { AppError } from '../../shared/errors.ts';
 import {
+  explainRefusal,
   type SandboxAction,
   type SandboxState,
   type Verdict,
@@ -28,8 +29,7 @@ export class ActionGate {
     const { state } = this.#context.sandbox.row;
     const verdict = verdictOn(state, action);
     if (verdict.kind !== 'refuse') return verdict;
-    const shown = state.replace('_', ' ');
-    throw new AppError(verdict.code, `the sandbox is ${shown}: ${action} is not possible now`);
+    throw new AppError(verdict.code, explainRefusal(state, action));
   }
 
   /** @throws AppError `not_found` when the sandbox's deletion has begun, `unavailable` when it moves */

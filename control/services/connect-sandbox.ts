@@ -1,7 +1,7 @@
 import { type Caller, endWithKey } from '../../shared/directory/api-keys.ts';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import { statusOfState, verdictOn } from '../../shared/sandbox-lifecycle.ts';
+import { explainRefusal, verdictOn } from '../../shared/sandbox-lifecycle.ts';
 import type { SandboxConnection } from '../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from './deps.ts';
@@ -33,8 +33,7 @@ export async function connectSandbox(
   const sandboxId = record.id;
   const verdict = verdictOn(record.state, 'connect');
   if (verdict.kind === 'refuse') {
-    const status = statusOfState(record.state);
-    throw new AppError(verdict.code, `the sandbox is ${status}: connect is not possible now`);
+    throw new AppError(verdict.code, explainRefusal(record.state, 'connect'));
   }
   const { hostId, publicUrl } = await findOwner(deps, record);
   const now = Date.now();

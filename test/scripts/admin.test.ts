@@ -185,7 +185,7 @@ const refused = test.macro({
     const [line = '', next, ...rest] = stderr.split('\n');
     t.regex(line, message);
     t.is(next, '');
-    // After one line, at most the list of commands.
+    // After one line, at most the help of the command.
     t.true(rest.length === 0 || rest[0]?.startsWith('Usage: '), stderr);
     t.notRegex(stderr, /^\s+at /mu);
   },
@@ -264,6 +264,17 @@ test('help names every command', async (t) => {
   t.is(stderr, '');
   for (const words of Object.keys(COMMANDS)) t.regex(stdout, new RegExp(`^  ${words}`, 'mu'));
 });
+
+for (const [words, usage] of [
+  ['account create a!', /^admin: an account name has .*\n\nUsage: scripts\/admin account create /u],
+  ['backup', /^admin: missing .*\n\nUsage: scripts\/admin backup /u],
+  ['account --json frob', /^admin: unknown .*\n\nUsage: scripts\/admin account /u],
+  ['frob', /^admin: unknown .*\n\nUsage: scripts\/admin \[options\]/u],
+] as const) {
+  test(`a mistake is answered with the help of its own command: ${words}`, async (t) => {
+    t.regex((await runWith({}, words.split(' '))).stderr, usage);
+  });
+}
 
 for (const [words, shown] of Object.entries(COMMANDS)) {
   test(`help explains the arguments of ${words}`, async (t) => {

@@ -1,6 +1,7 @@
 import test from 'ava';
 import {
   assertTransition,
+  explainRefusal,
   isTransitional,
   sandboxActions,
   sandboxStates,
@@ -92,3 +93,18 @@ test('callers see all pending states as one', (t) => {
     ['pending', 'running', 'pausing', 'paused', 'stopping', 'stopped', 'exited', 'failed'],
   );
 });
+
+for (const [state, action, sentence] of [
+  ['running', 'delete', 'the sandbox is running: stop it first'],
+  ['paused', 'delete', 'the sandbox is paused: stop it first'],
+  ['paused', 'exec', 'the sandbox is paused: resume it first'],
+  ['stopped', 'connect', 'the sandbox is stopped: start it first'],
+  ['failed', 'resume', 'the sandbox is failed: its memory is gone, so start it instead'],
+  ['stopping', 'start', 'the sandbox is stopping: start is possible once that is over'],
+  ['pending_resume', 'pause', 'the sandbox is pending resume: pause is possible once that is over'],
+] as const) {
+  test(`a refused ${action} of a ${state} sandbox says what makes it possible`, (t) => {
+    t.is(verdictOn(state, action).kind, 'refuse');
+    t.is(explainRefusal(state, action), sentence);
+  });
+}

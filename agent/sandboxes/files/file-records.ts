@@ -126,7 +126,7 @@ type Told = readonly [code: ErrorCode, message: string];
 
 /** The caller's view of the guest's error numbers. */
 const ERRORS: Readonly<Record<string, Told>> = {
-  ENOENT: ['not_found', 'there is nothing at this path'],
+  ENOENT: ['not_found', 'there is nothing at this path, or a directory above it is missing'],
   ENOTDIR: ['not_a_directory', 'a part of the path is not a directory'],
   EISDIR: ['is_a_directory', 'there is a directory at this path'],
   EEXIST: ['file_exists', 'there is something at this path already'],

@@ -26,7 +26,6 @@ const NEXT: Readonly<Record<string, string>> = {
   sandbox_name_conflict: 'choose another name, see berth sandbox ls',
   snapshot_name_conflict: 'choose another name, see berth snapshot ls',
   disk_conflict: 'choose another name, see berth disk ls',
-  sandbox_not_stopped: 'berth sandbox stop stops it',
   no_capacity: 'stop or pause what is not needed, or try again later',
   not_enabled: 'ask the operator for a host that can, see berth doctor',
   outcome_unknown: 'look whether it was done before you repeat it',
