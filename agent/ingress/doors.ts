@@ -35,7 +35,7 @@ export class Doors {
   async open(ref: PortRef, mayWake: boolean): Promise<Socket> {
     for (;;) {
       const door = await this.#ask(ref, mayWake);
-      if (door.kind === 'tunnel') return openTunnel(door, this.#clusterTls);
+      if (door.kind === 'tunnel') return openTunnel(door, mayWake, this.#clusterTls);
       try {
         const socket = await connectedSocket(door.fd, { timeoutMs: LIMITS.ingressOpenMsMax });
         return socket.setNoDelay(true);
@@ -66,9 +66,14 @@ export class Doors {
   }
 }
 
+/** How long the owner may take to bring the sandbox up, to wait for its service, and to connect. */
+const WAKING_MS_MAX =
+  LIMITS.ingressWakeMsMax + LIMITS.ingressServiceMsMax + LIMITS.ingressOpenMsMax;
+
 /** @throws DoorError */
 function openTunnel(
   { url, headers }: Extract<Door, { kind: 'tunnel' }>,
+  mayWake: boolean,
   tls: ClusterTls,
 ): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<Socket>();
@@ -82,10 +87,13 @@ function openTunnel(
           ...{ headers, agent: false },
           ...partTlsOptions(tls),
         });
-  const overdue = setTimeout(() => {
-    fail('timeout');
-    opening.destroy();
-  }, LIMITS.ingressOpenMsMax);
+  const overdue = setTimeout(
+    () => {
+      fail('timeout');
+      opening.destroy();
+    },
+    mayWake ? WAKING_MS_MAX : LIMITS.ingressOpenMsMax,
+  );
   opening.once('upgrade', (_answer, socket: Socket, head: Buffer) => {
     if (head.length > 0) socket.unshift(head);
     socket.setNoDelay(true);

@@ -113,7 +113,9 @@ export class TunnelServer {
     this.#bySandbox.set(sandboxId, sockets.add(socket));
     guest.setNoDelay(true);
     guest.on('error', () => socket.destroy());
-    guest.once('close', () => socket.destroy());
+    guest.once('close', () => {
+      if (!socket.writableEnded) socket.destroy(); // Else what it sent before its end is to leave yet.
+    });
     socket.once('close', () => {
       guest.destroy();
       release();
