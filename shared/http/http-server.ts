@@ -58,6 +58,8 @@ export interface HttpMetrics {
 const HEADERS_MS_MAX = 20_000;
 /** Longer than load balancers keep an unused connection, usually 60 s, so that they close it first. */
 const KEEP_ALIVE_MS = 65_000;
+/** How long a connection may be silent before the kernel probes whether its peer is there. */
+const PROBED_AFTER_MS = 60_000;
 const CHECKS_PER_STALL = 16;
 const CHECK_EVERY_MS_MAX = 2_000;
 /** A flood is logged as one event per interval, not one per connection. */
@@ -99,6 +101,9 @@ export async function startHttpServer(
     requestTimeout: 0, // No limit on the total time: the transfer rate is limited instead.
     connectionsCheckingInterval: HEADERS_MS_MAX / 4,
     keepAliveTimeout: KEEP_ALIVE_MS,
+    // Ends connections on which nothing is due, as WebSockets and streams of events, once their peer
+    // has gone without a word.
+    ...{ keepAlive: true, keepAliveInitialDelay: PROBED_AFTER_MS },
   });
   const onEnd = limitedLog(options);
   const connections = new Connections(options.connections, onEnd);
