@@ -15,6 +15,7 @@ import {
   toProcessSpec,
   windowOf,
 } from './client-message.ts';
+import { InputBacklog, type InputRun } from './input-backlog.ts';
 import { encodeOutput } from './output-frame.ts';
 import { CLOSE_CODES, hangUp, sendError, sendEvent, sendExit } from './session-socket.ts';
 
@@ -38,11 +39,22 @@ export class ProcessConnection implements ProcessClient {
   #movedAt = 0;
   /** All output before this offset has left. */
   #leftEnd = 0;
+  /** Of version 2, behind the input that is being written. */
+  readonly #backlog = new InputBacklog();
+  #isWriting = false;
+  #isInputEnding = false;
+  /** The client is yet to be told this; undefined when it has been told. */
+  #inputNews: { readonly offset: number; readonly end: number } | undefined;
+  #isTelling = false;
+  /** The client has been told of the end. */
+  #isOver = false;
 
   /** @param failed called when input that was received is refused */
   constructor(socket: WebSocket, message: AttachingMessage, failed: (error: unknown) => void) {
     this.#socket = socket;
-    this.#failed = failed;
+    this.#failed = (error) => {
+      if (!this.#isOver) failed(error);
+    };
     this.#version = message.version === 2 ? 2 : 1;
     this.#clientId = message.client_id ?? randomUUID();
     this.#window = windowOf(message);
@@ -72,12 +84,13 @@ export class ProcessConnection implements ProcessClient {
 
   /** A frame after the first one. Settles when the next may be read. @throws SessionError */
   async receive(data: Buffer, isBinary: boolean): Promise<void> {
+    if (this.#isOver) return;
     if (isBinary) return this.#receiveInput(data);
     const message = parseNextMessage(data, this.#version);
     if (message.type === 'close_stdin') {
-      const closing = this.#process?.closeInput();
-      if (this.#version === 1) await closing;
-      else closing?.catch(this.#failed);
+      if (this.#version === 1) return this.#process?.closeInput();
+      this.#isInputEnding = true;
+      this.#writeOn();
       return;
     }
     this.#movedAt = performance.now();
@@ -90,10 +103,15 @@ export class ProcessConnection implements ProcessClient {
     if (this.#version === 2) sendEvent(this.#socket, { type: 'alive' });
   }
 
-  /** The client is gone. */
+  /** The client is gone. The process still gets the input that has come. */
   close(): void {
-    this.#process?.detach();
+    const process = this.#process;
+    if (process === undefined) return;
     this.#process = undefined;
+    process.detach();
+    const rest = this.#backlog.take();
+    if (rest !== undefined) this.#write(process, rest).catch(() => undefined);
+    if (this.#isInputEnding) process.closeInput().catch(() => undefined);
   }
 
   output(piece: OutputPiece): void {
@@ -109,10 +127,13 @@ export class ProcessConnection implements ProcessClient {
   }
 
   inputTaken(taken: number, end: number): void {
-    if (this.#version === 2) sendEvent(this.#socket, { type: 'input', offset: taken, end });
+    if (this.#version === 1) return;
+    this.#inputNews = { offset: taken, end };
+    this.#tellInput();
   }
 
   ended(exit: SessionExit): void {
+    this.#isOver = true;
     sendExit(this.#socket, exit);
     this.close();
   }
@@ -131,17 +152,57 @@ export class ProcessConnection implements ProcessClient {
     this.#process?.acknowledge(Math.min(this.#leftEnd, this.#credit));
   }
 
+  /** Of several pieces of news, a client that does not read gets the last: none pile up for it. */
+  #tellInput(): void {
+    const news = this.#inputNews;
+    if (this.#isTelling || this.#isOver || news === undefined) return;
+    this.#inputNews = undefined;
+    this.#isTelling = true;
+    sendEvent(this.#socket, { type: 'input', ...news }, () => {
+      this.#isTelling = false;
+      this.#tellInput();
+    });
+  }
+
   async #receiveInput(data: Buffer): Promise<void> {
     const process = this.#process;
     if (this.#version === 1) return process?.write(data);
     if (process === undefined) return;
-    const { offset, bytes } = decodeInput(data);
-    if (offset + bytes.length - process.input.taken > LIMITS.sessionInputWindowBytes) {
+    const run = decodeInput(data);
+    if (run.offset + run.bytes.length - process.input.taken > LIMITS.sessionInputWindowBytes) {
       const message = `at most ${LIMITS.sessionInputWindowBytes} bytes of input may wait to be taken`;
       throw new SessionError('invalid_request', message);
     }
-    // Not awaited: what the client has read is told behind its input, and a process that waits for
-    // that to be heard would never take the input.
-    process.write(bytes, { offset, clientId: this.#clientId }).catch(this.#failed);
+    this.#backlog.append(run);
+    this.#writeOn();
+  }
+
+  /**
+   * Writes the backlog, unless that is under way. Not awaited: what the client has read is told behind
+   * its input, and a process that waits for that to be heard would never take the input.
+   */
+  #writeOn(): void {
+    if (this.#isWriting) return;
+    this.#isWriting = true;
+    this.#writeBacklog()
+      .catch(this.#failed)
+      .finally(() => {
+        this.#isWriting = false;
+      });
+  }
+
+  async #writeBacklog(): Promise<void> {
+    while (this.#process !== undefined) {
+      const run = this.#backlog.take();
+      if (run !== undefined) await this.#write(this.#process, run);
+      else if (this.#isInputEnding) {
+        this.#isInputEnding = false;
+        await this.#process.closeInput();
+      } else return;
+    }
+  }
+
+  #write(process: AttachedProcess, { offset, bytes }: InputRun): Promise<void> {
+    return process.write(bytes, { offset, clientId: this.#clientId });
   }
 }

@@ -24,8 +24,9 @@ type ServerEvent =
       readonly exit_reason: string | undefined;
     };
 
-export const sendEvent = (socket: WebSocket, event: ServerEvent): void =>
-  socket.send(JSON.stringify(event));
+/** @param left called when it has left this host, or cannot */
+export const sendEvent = (socket: WebSocket, event: ServerEvent, left?: () => void): void =>
+  socket.send(JSON.stringify(event), left);
 
 /** Begins the closing handshake. The client's answer must still be read, so a paused socket reads on. */
 export function hangUp(socket: WebSocket, code: number, reason?: string): void {
@@ -33,11 +34,16 @@ export function hangUp(socket: WebSocket, code: number, reason?: string): void {
   socket.resume();
 }
 
-/** Tells the client that its process has ended, and hangs up. */
+/**
+ * Tells the client that its process has ended, and hangs up once that has left this host: the time for
+ * the closing handshake is no limit for a slow client that has output to read before.
+ */
 export function sendExit(socket: WebSocket, exit: SessionExit): void {
   const { status, cursor, exitCode, reason } = exit;
-  sendEvent(socket, { type: 'exit', status, cursor, exit_code: exitCode, exit_reason: reason });
-  hangUp(socket, CLOSE_CODES.done, reason ?? `exit code ${exitCode ?? 'unknown'}`);
+  const event = { status, cursor, exit_code: exitCode, exit_reason: reason };
+  sendEvent(socket, { type: 'exit', ...event }, () =>
+    hangUp(socket, CLOSE_CODES.done, reason ?? `exit code ${exitCode ?? 'unknown'}`),
+  );
 }
 
 /** Tells the client what it was refused for, and hangs up. */

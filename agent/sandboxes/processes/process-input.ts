@@ -36,6 +36,7 @@ export class ProcessInput {
   readonly #waiting: WaitingInput;
   #waitingBytes = 0;
   #isOver = false;
+  #closing: Promise<void> | undefined;
   /** Whether anything came from this host, and the client of the last of it, if it has said who it is. */
   #hasWritten = false;
   #writer: string | undefined;
@@ -74,7 +75,7 @@ export class ProcessInput {
    * `input_conflict` when the position is not where this client's input goes on
    */
   async write(bytes: Buffer, position?: InputPosition): Promise<void> {
-    if (this.#isOver) return;
+    if (this.#isOver || bytes.length === 0) return;
     const waiting = this.#waiting;
     const { length } = bytes;
     const isTooMuch = this.#waitingBytes + length > LIMITS.sessionInputWaitingBytesMax;
@@ -98,15 +99,16 @@ export class ProcessInput {
     }
   }
 
-  /** End of file, after everything that was written before. */
+  /** End of file, after everything that was written before. It ends once, whoever asks again. */
   async close(): Promise<void> {
     // Both on the same channel: on another one, what was sent on this one may be missing.
-    await this.#queue.add(() =>
+    this.#closing ??= this.#queue.add(() =>
       this.#onChannel(async (channel) => {
         await this.#sendOn(channel);
         await channel.closeStdin(this.#processId);
       }),
     );
+    await this.#closing;
   }
 
   /** The part of the bytes that was not accepted before. @throws SessionError `input_conflict` */

@@ -4,7 +4,10 @@
  */
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import anyTest, { type TestFn } from 'ava';
 import { WebSocketServer } from 'ws';
 import { Session } from '../../../agent/sessions/session.ts';
@@ -19,16 +22,25 @@ interface Context {
   readonly server: WebSocketServer;
   /** In the order of their connections. */
   readonly sessions: Session[];
+  /** The server's ends of the connections, in their order. */
+  readonly serverSockets: Socket[];
 }
 const test = anyTest.serial as TestFn<Context>;
 
+/** How long the server waits for the end of a closing handshake. */
+const CLOSE_MS = 200;
+
 test.before(async (t) => {
   const fixture = await startProcesses([], 20);
-  const server = new WebSocketServer({ port: 0, host: '127.0.0.1', perMessageDeflate: false });
+  const server = new WebSocketServer({
+    ...{ port: 0, host: '127.0.0.1', perMessageDeflate: false, closeTimeout: CLOSE_MS },
+  });
   await once(server, 'listening');
   const sessions: Session[] = [];
+  const serverSockets: Socket[] = [];
   const connect = async (): Promise<GuestProcesses['processes']> => fixture.processes;
-  server.on('connection', (socket) => {
+  server.on('connection', (socket, request) => {
+    serverSockets.push(request.socket);
     const options = {
       sandboxId: 'sandbox',
       endsAt: undefined,
@@ -37,7 +49,7 @@ test.before(async (t) => {
     };
     sessions.push(new Session(socket, options));
   });
-  Object.assign(t.context, { fixture, server, sessions });
+  Object.assign(t.context, { fixture, server, sessions, serverSockets });
 });
 
 test.after.always(async (t) => {
@@ -165,3 +177,61 @@ test('a client that sends far ahead of what the process takes is refused', async
   t.is(session.error, 'invalid_request');
   t.is(session.closed?.code, 1008);
 });
+
+test('a client that is slower than the closing handshake still hears of the end', async (t) => {
+  const session = await open(t.context, { type: 'start', command: 'cat; exit 7' });
+  const serverSocket = t.context.serverSockets.at(-1);
+  serverSocket?.cork(); // Nothing leaves the host, as while the client's buffers are full.
+  session.write(frameAt(0, 'the last words'));
+  session.say({ type: 'close_stdin' });
+  await sleep(5 * CLOSE_MS);
+  serverSocket?.uncork();
+  await session.end();
+  t.is(session.text, 'the last words');
+  t.like(session.exit, { status: 'failed', exit_code: 7 });
+  t.is(session.closed?.code, 1000);
+});
+
+setFlagsFromString('--expose-gc');
+const collectGarbage = runInNewContext('gc') as () => void;
+
+/** Bytes that are in use once all that is not is collected. */
+function usedBytes(): number {
+  collectGarbage();
+  return process.memoryUsage().heapUsed;
+}
+
+const FRAMES = 200_000;
+
+test('input in very many frames takes no more memory than its bytes', async (t) => {
+  const session = await open(t.context, {
+    ...{
+      type: 'start',
+      command: 'mkfifo /run/go; echo ready; read go </run/go; wc -c',
+      client_id: 'one',
+    },
+    process_id: randomUUID(),
+  });
+  await session.until(() => session.text === 'ready\n');
+  const filled = 64 * KiB; // So much the guest takes at once.
+  session.write(frameAt(0, Buffer.alloc(2 * filled)));
+  const before = usedBytes();
+  for (let sent = 0; sent < FRAMES; sent += 1) {
+    session.write(frameAt(2 * filled + sent, 'x'));
+    if (sent % 1000 === 0) await once(session.socket, 'pong', { signal: pinged(session) });
+  }
+  for (let sent = 0; sent < 1000; sent += 1) session.say({ type: 'close_stdin' });
+  await once(session.socket, 'pong', { signal: pinged(session) });
+  const grownBytes = usedBytes() - before;
+  t.true(grownBytes < 100 * FRAMES, `${grownBytes} bytes for ${FRAMES} frames`);
+  const other = await open(t.context, { type: 'start', command: 'echo go >/run/go' });
+  await other.end();
+  await session.end();
+  t.is(session.text, `ready\n${2 * filled + FRAMES}\n`);
+});
+
+/** Pings the server, which answers once it has read what was sent before. */
+function pinged({ socket }: TestSession): AbortSignal {
+  socket.ping();
+  return AbortSignal.timeout(60_000);
+}
