@@ -137,8 +137,7 @@ export class FilesEndpoint {
       response.once('close', () => worker.fail(gone));
       if (type === 'read') return await sendFile(worker, request, response);
       const { signal } = this.#closing;
-      signal.addEventListener('abort', () => worker.fail(toError(signal.reason)), { once: true });
-      return await sendEvents(worker, pathOf(operation.path), response);
+      return await sendEvents(worker, pathOf(operation.path), response, signal);
     }
     const answer =
       type === 'write'

@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http';
-import { AppError } from '../../shared/errors.ts';
+import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { KiB } from '../../shared/units.ts';
 import type { FileWorker } from '../sandboxes/files/file-worker.ts';
@@ -38,8 +38,28 @@ async function sendAll(worker: FileWorker, root: Buffer, response: ServerRespons
   }
 }
 
-/** Answers with the events of a directory until the caller leaves, or there are no more. */
+/**
+ * Answers with the events of a directory until the caller leaves, or there are no more.
+ * @param closing aborted when the host leaves, with what the caller is told
+ */
 export async function sendEvents(
+  worker: FileWorker,
+  root: Buffer,
+  response: ServerResponse,
+  closing: AbortSignal,
+): Promise<void> {
+  // Taken away below: the host's signal outlives all watches, and would keep what they held.
+  const leave = (): void => worker.fail(toError(closing.reason));
+  closing.addEventListener('abort', leave, { once: true });
+  if (closing.aborted) leave();
+  try {
+    await answerWithEvents(worker, root, response);
+  } finally {
+    closing.removeEventListener('abort', leave);
+  }
+}
+
+async function answerWithEvents(
   worker: FileWorker,
   root: Buffer,
   response: ServerResponse,
