@@ -1,5 +1,6 @@
 import { type FileHandle, mkdir, open, readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { AppError, errnoOf } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import type { OnThread } from './shared-threads.ts';
@@ -13,13 +14,9 @@ import type { OnThread } from './shared-threads.ts';
  */
 
 const HEAD_BYTES = 5;
+const FRAMES_AT_ONCE = 20_000;
 
 export type OutputStream = 1 | 2;
-
-interface Frame {
-  readonly stream: OutputStream;
-  readonly bytes: Buffer;
-}
 
 const segmentName = (execId: string, start: number): string => `${execId}.${start}`;
 
@@ -32,22 +29,27 @@ async function segmentStarts(directory: string, execId: string): Promise<number[
     .sort((a, b) => a - b);
 }
 
-/** The whole frames of a segment; what follows the last one was cut off. */
-function readFrames(segment: Buffer): { frames: Frame[]; wholeBytes: number } {
-  const frames: Frame[] = [];
+/**
+ * Goes through the whole frames of a segment, and lets others have their turn meanwhile: there may be
+ * one for each byte, so none is kept.
+ * @param found told where the bytes of each frame lie
+ * @returns where the last whole frame ends; what follows was cut off
+ */
+async function eachFrame(
+  segment: Buffer,
+  found: (stream: OutputStream, from: number, end: number) => void,
+): Promise<number> {
   let at = 0;
-  while (at + HEAD_BYTES <= segment.length) {
-    const end = at + HEAD_BYTES + segment.readUInt32LE(at + 1);
+  for (let count = 1; at + HEAD_BYTES <= segment.length; count += 1) {
+    const from = at + HEAD_BYTES;
+    const end = from + segment.readUInt32LE(at + 1);
     if (end > segment.length) break;
-    const stream = segment.readUInt8(at) === 2 ? 2 : 1;
-    frames.push({ stream, bytes: segment.subarray(at + HEAD_BYTES, end) });
+    found(segment.readUInt8(at) === 2 ? 2 : 1, from, end);
     at = end;
+    if (count % FRAMES_AT_ONCE === 0) await nextTurn();
   }
-  return { frames, wholeBytes: at };
+  return at;
 }
-
-const lengthOf = (frames: readonly Frame[]): number =>
-  frames.reduce((sum, { bytes }) => sum + bytes.length, 0);
 
 /** Where the output of a sandbox's commands lies, and how calls on it are made. */
 export interface OutputPlace {
@@ -84,8 +86,11 @@ export class ExecOutput {
     const last = starts.at(-1);
     if (last === undefined) return new ExecOutput(place, execId, [], 0);
     const path = join(directory, segmentName(execId, last));
-    const { frames, wholeBytes } = readFrames(await readFile(path));
-    const output = new ExecOutput(place, execId, starts, last + lengthOf(frames));
+    let end = last;
+    const wholeBytes = await eachFrame(await readFile(path), (_stream, from, to) => {
+      end += to - from;
+    });
+    const output = new ExecOutput(place, execId, starts, end);
     output.#file = await open(path, 'a', 0o600);
     await output.#file.truncate(wholeBytes);
     return output;
@@ -179,16 +184,25 @@ async function readOutput(
 ): Promise<{ stdout: Buffer; stderr: Buffer }> {
   const starts = await segmentStarts(directory, execId).catch(unlessAbsent);
   const paths = (starts ?? []).map((start) => join(directory, segmentName(execId, start)));
-  // A segment may go while this reads: then a newer one holds what counts.
-  const frames: Frame[] = [];
+  const segments: Buffer[] = [];
+  const lengths = { 1: 0, 2: 0 };
   for (const path of paths) {
+    // A segment may go while this reads: then a newer one holds what counts.
     const segment = await readFile(path).catch(unlessAbsent);
-    // There may be a frame for each byte, and a call takes only so many arguments.
-    if (segment !== undefined) for (const frame of readFrames(segment).frames) frames.push(frame);
+    if (segment === undefined) continue;
+    segments.push(segment);
+    await eachFrame(segment, (stream, from, end) => {
+      lengths[stream] += end - from;
+    });
   }
-  const of = (wanted: OutputStream): Buffer =>
-    Buffer.concat(frames.filter(({ stream }) => stream === wanted).map(({ bytes }) => bytes));
-  return { stdout: of(1), stderr: of(2) };
+  const outputs = { 1: Buffer.alloc(lengths[1]), 2: Buffer.alloc(lengths[2]) };
+  const ends = { 1: 0, 2: 0 };
+  for (const segment of segments) {
+    await eachFrame(segment, (stream, from, end) => {
+      ends[stream] += segment.copy(outputs[stream], ends[stream], from, end);
+    });
+  }
+  return { stdout: outputs[1], stderr: outputs[2] };
 }
 
 /** Storage that fails is not a command without output. */

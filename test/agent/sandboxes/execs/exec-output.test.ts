@@ -1,7 +1,9 @@
 /* Output of commands in sandboxes on the host's disk: the newest is kept, whatever cut a writer off. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { mkdir, readdir, stat, truncate, writeFile } from 'node:fs/promises';
+import { once } from 'node:events';
 import { join } from 'node:path';
+import { Worker } from 'node:worker_threads';
 import test from 'ava';
 import * as fc from '../../../helpers/fast-check.ts';
 import {
@@ -141,4 +143,32 @@ test('output of a great many small pieces is read', async (t) => {
   await writeFile(join(directory.path, `${id}.0`), Buffer.alloc(pieces * piece.length, piece));
   const { stdout } = await readExecOutput(placeAt(directory.path), id);
   t.is(stdout.length, pieces);
+});
+
+const MODULE = new URL('../../../../agent/sandboxes/execs/exec-output.ts', import.meta.url);
+const READER = `
+  const { parentPort, workerData } = require('node:worker_threads');
+  const read = async ({ module, directory, id }) => {
+    const { readExecOutput } = await import(module);
+    const place = { directory, onThread: (call) => call() };
+    const { stdout, stderr } = await readExecOutput(place, id);
+    parentPort.postMessage([stdout.length, stderr.length]);
+  };
+  read(workerData);
+`;
+
+test('output of single bytes is read in little more memory than it has', async (t) => {
+  await using directory = await temporaryDirectory();
+  const id = randomUUID();
+  const count = 2_000_000;
+  const pair = Buffer.from('\u0001\u0001\0\0\0o\u0002\u0001\0\0\0e');
+  await writeFile(join(directory.path, `${id}.0`), Buffer.alloc(count * pair.length, pair));
+  const worker = new Worker(READER, {
+    eval: true,
+    workerData: { module: MODULE.href, directory: directory.path, id },
+    resourceLimits: { maxOldGenerationSizeMb: 128 },
+  });
+  const [lengths] = (await once(worker, 'message')) as [number[]];
+  t.deepEqual(lengths, [count, count]);
+  await worker.terminate();
 });
