@@ -57,8 +57,9 @@ const IDEMPOTENCY_KEY = {
 
 const IGNORED_FIELDS = {
   description:
-    'Names the fields of the request body that were ignored because the endpoint has no such ' +
-    'field, as in `colour, mounts[0].foo`. Absent when there are none.',
+    'Names the query parameters and the fields of the request body that were ignored because the ' +
+    'endpoint has no such parameter or field, as in `?size, colour, mounts[0].foo`. Absent when ' +
+    'there are none.',
   schema: { type: 'string', examples: ['colour'] },
 };
 
@@ -174,15 +175,13 @@ function responsesOf(components: OpenApiComponents, route: Route): Record<string
   ]) as Record<string, object>;
 }
 
-const BEFORE_THE_BODY: ReadonlySet<string> = new Set(['401', '413']);
-
-/** Answers that come after the body was read say which of its fields were ignored. */
+/** Answers that come after the request was read say what of it was ignored. */
 function withIgnoredFields(responses: Record<string, object>): Record<string, object> {
   const headers = { 'X-Ignored-Fields': { $ref: '#/components/headers/IgnoredFields' } };
   return Object.fromEntries(
     Object.entries(responses).map(([status, response]) => [
       status,
-      BEFORE_THE_BODY.has(status) ? response : { ...response, headers },
+      status === '401' ? response : { ...response, headers },
     ]),
   );
 }
@@ -217,7 +216,7 @@ function operationOf(components: OpenApiComponents, route: Route): object {
             content: json(components.add(route.body)),
           },
         }),
-    responses: route.body === undefined ? responses : withIgnoredFields(responses),
+    responses: withIgnoredFields(responses),
   };
 }
 

@@ -1,6 +1,6 @@
 import { koaBody } from 'koa-body';
 import type { Middleware } from 'koa';
-import Type, { type TSchema } from 'typebox';
+import Type from 'typebox';
 import type { Caller } from '../../../shared/directory/api-keys.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
 import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
@@ -17,7 +17,7 @@ import { requireScope } from '../key-rights.ts';
 import { hasLongText, streamEnvelope } from '../long-answer.ts';
 import { addsToDirectory } from '../route-errors.ts';
 import type { Authenticator } from '../../../shared/directory/authenticator.ts';
-import { listIgnoredFields } from './ignored-fields.ts';
+import { listIgnored } from './ignored-fields.ts';
 import { renderStream } from './render-stream.ts';
 import type { RequestContext, RequestState } from './request-state.ts';
 
@@ -91,9 +91,9 @@ async function readBody(ctx: RequestContext, keysUnique: boolean): Promise<unkno
   return body;
 }
 
-/** Unknown fields are ignored, as the wire contract asks; the answer says which ones were. */
-function nameIgnoredFields(ctx: RequestContext, schema: TSchema, body: unknown): void {
-  const names = listIgnoredFields(schema, body);
+/** Unknown input is ignored, as the wire contract asks; the answer says what was. */
+function nameIgnored(ctx: RequestContext, route: Route, body?: unknown): void {
+  const names = listIgnored(route, { query: ctx.query, body });
   if (names !== undefined) ctx.set('x-ignored-fields', names);
 }
 
@@ -182,7 +182,7 @@ async function readInput(
 ): Promise<unknown> {
   const body = await readBody(ctx, route.bodyKeysUnique === true);
   // Before the check: a required field that is misspelt is missing, too.
-  if (route.body !== undefined) nameIgnoredFields(ctx, route.body, body);
+  nameIgnored(ctx, route, body);
   if (body !== undefined) return check(body, 'body');
   if (route.bodyOptional === true) return undefined;
   check({}, 'body'); // Names the first field that is missing.
@@ -246,6 +246,7 @@ export function endpoint(
     state.bringsUpSandbox = route.bringsUpSandbox === true;
     const caller = await admit(ctx, deps, { authenticator, route });
     const params = checkParams(Reflect.get(ctx, 'params'), 'path');
+    nameIgnored(ctx, route);
     const query = checkQuery?.({ ...ctx.query }, 'query') ?? {};
     if (addsToDirectory(route)) deps.directorySpace.refuseIfLow();
     const body = checkBody === undefined ? undefined : await readInput(ctx, route, checkBody);

@@ -70,17 +70,37 @@ const render = (path: Path): string =>
     .join('')
     .replace(/^\./u, '');
 
+/** The schemas of an endpoint; without one of the query, it has no parameters. */
+interface InputSchemas {
+  readonly query?: TSchema | undefined;
+  readonly body?: TSchema | undefined;
+}
+
+/** What a request brings for them. */
+interface Input {
+  readonly query?: Readonly<Record<string, unknown>>;
+  readonly body?: unknown;
+}
+
+function* ignoredNames(schemas: InputSchemas, { query = {}, body }: Input): Generator<string> {
+  const { properties = {} } = (schemas.query ?? {}) as Shape;
+  for (const name of Object.keys(query)) {
+    if (!Object.hasOwn(properties, name)) yield `?${encode(name)}`;
+  }
+  if (schemas.body === undefined) return;
+  for (const path of unknownFields(schemas.body, body, [])) yield render(path);
+}
+
 /**
- * Names the fields of a request's body that are ignored because the endpoint has no such field.
- * @param schema of the body
- * @returns the value of the header `X-Ignored-Fields`, undefined when every field is known; it ends
+ * Names the query parameters and the fields of a request's body that are ignored because the endpoint
+ * has no such parameter or field. Parameters come first, with a question mark.
+ * @returns the value of the header `X-Ignored-Fields`, undefined when everything is known; it ends
  *   in `...` when there are more than it may name
  */
-export function listIgnoredFields(schema: TSchema, body: unknown): string | undefined {
+export function listIgnored(schemas: InputSchemas, input: Input): string | undefined {
   const names: string[] = [];
   let length = 0;
-  for (const path of unknownFields(schema, body, [])) {
-    const name = render(path);
+  for (const name of ignoredNames(schemas, input)) {
     length += name.length;
     if (
       names.length === LIMITS.ignoredFieldsListedMax ||

@@ -3985,7 +3985,7 @@ export interface components {
     parameters: never;
     requestBodies: never;
     headers: {
-        /** @description Names the fields of the request body that were ignored because the endpoint has no such field, as in `colour, mounts[0].foo`. Absent when there are none. */
+        /** @description Names the query parameters and the fields of the request body that were ignored because the endpoint has no such parameter or field, as in `?size, colour, mounts[0].foo`. Absent when there are none. */
         IgnoredFields: string;
     };
     pathItems: never;
@@ -4011,6 +4011,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4098,6 +4099,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4128,6 +4130,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4157,6 +4160,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4222,6 +4226,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4287,6 +4292,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4517,6 +4523,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4598,6 +4605,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4607,6 +4615,7 @@ export interface operations {
             /** @description A part of the file, or several */
             206: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4616,6 +4625,7 @@ export interface operations {
             /** @description Not modified */
             304: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content?: never;
@@ -4775,6 +4785,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4846,6 +4857,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4876,6 +4888,7 @@ export interface operations {
             /** @description Done */
             204: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content?: never;
@@ -4897,6 +4910,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4968,6 +4982,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5001,6 +5016,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5034,6 +5050,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5140,6 +5157,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5216,6 +5234,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5248,6 +5267,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5310,6 +5330,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5340,6 +5361,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5391,6 +5413,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5400,6 +5423,7 @@ export interface operations {
             /** @description A part of the file, or several */
             206: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5409,6 +5433,7 @@ export interface operations {
             /** @description Not modified */
             304: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content?: never;
@@ -5454,6 +5479,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5470,6 +5496,7 @@ export interface operations {
             /** @description Created */
             201: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5505,6 +5532,7 @@ export interface operations {
             /** @description Done */
             204: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content?: never;
@@ -5537,6 +5565,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5577,6 +5606,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5701,6 +5731,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5724,6 +5755,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5794,6 +5826,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5832,6 +5865,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5867,6 +5901,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5883,6 +5918,7 @@ export interface operations {
             /** @description Created */
             201: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -5915,6 +5951,7 @@ export interface operations {
             /** @description Done */
             204: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content?: never;
@@ -5941,6 +5978,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6019,6 +6057,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6051,6 +6090,7 @@ export interface operations {
             /** @description Done */
             204: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content?: never;
@@ -6115,6 +6155,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6150,6 +6191,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6180,6 +6222,7 @@ export interface operations {
             /** @description Done */
             204: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content?: never;
@@ -6203,6 +6246,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6276,6 +6320,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6316,6 +6361,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6351,6 +6397,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6378,6 +6425,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6446,6 +6494,7 @@ export interface operations {
             /** @description Done */
             204: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content?: never;
@@ -6467,6 +6516,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6532,6 +6582,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6559,6 +6610,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6589,6 +6641,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6619,6 +6672,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6649,6 +6703,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6679,6 +6734,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6709,6 +6765,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -6739,6 +6796,7 @@ export interface operations {
             /** @description Success */
             200: {
                 headers: {
+                    "X-Ignored-Fields": components["headers"]["IgnoredFields"];
                     [name: string]: unknown;
                 };
                 content: {
