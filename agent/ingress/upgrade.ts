@@ -6,6 +6,7 @@ import { DoorError } from './door-error.ts';
 import { answerHeaders, reasonOf } from './forward-headers.ts';
 
 const SWITCHING = 101;
+const REFUSALS_FROM = 200;
 
 export interface Upgrade {
   readonly request: IncomingMessage;
@@ -72,9 +73,14 @@ async function handshake(parts: Upgrade, upstream: Socket): Promise<void> {
   });
   sent.once('response', (answer: IncomingMessage) => {
     clearTimeout(overdue);
-    if (answer.statusCode === SWITCHING) return fail(ANSWERS.broken); // To no protocol.
+    // A switch to no protocol, or no status at all.
+    if ((answer.statusCode ?? 0) < REFUSALS_FROM) return fail(ANSWERS.broken);
     isAnswered = true;
-    passRefusal(request, answer);
+    try {
+      passRefusal(request, answer);
+    } catch {
+      fail(ANSWERS.broken); // An earlier request on the caller's connection waits for its answer.
+    }
   });
   sent.on('error', () => fail(ANSWERS.broken));
   sent.end();
@@ -82,7 +88,10 @@ async function handshake(parts: Upgrade, upstream: Socket): Promise<void> {
   clearTimeout(overdue);
 }
 
-/** Passes on an answer by which the guest refuses the upgrade, and ends the caller's connection. */
+/**
+ * Passes on an answer by which the guest refuses the upgrade, and ends the caller's connection.
+ * @throws Error while another answer has the connection
+ */
 function passRefusal(request: IncomingMessage, answer: IncomingMessage): void {
   const { socket } = request;
   const response = new ServerResponse(request);

@@ -158,9 +158,19 @@ for (const [does, method] of Object.entries(cuts)) {
   });
 }
 
-test('a switch to no protocol is no answer', async (t) => {
-  const { port } = await start(t, (socket) => socket.write('HTTP/1.1 101 Switching\r\n\r\nframe'));
-  t.regex(await new Caller(port, ASK_UPGRADE).ended(), /^HTTP\/1\.1 502 /u);
+for (const status of ['101', '099', '000']) {
+  test(`a status ${status} without a protocol is no answer to an upgrade`, async (t) => {
+    const { port } = await start(t, (socket) => socket.write(`HTTP/1.1 ${status} No\r\n\r\nframe`));
+    t.regex(await new Caller(port, ASK_UPGRADE).ended(), /^HTTP\/1\.1 502 /u);
+  });
+}
+
+test('an upgrade that is refused behind a request without an answer ends the connection', async (t) => {
+  const { port } = await start(t, (socket, request) => {
+    if (request.includes('Upgrade')) socket.write('HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n');
+  });
+  const text = await new Caller(port, `${GET}${ASK_UPGRADE}`).ended();
+  t.notRegex(text, / 403 /u, 'its answer is none to the first request');
 });
 
 for (const [name, request] of Object.entries({ GET, POST })) {
