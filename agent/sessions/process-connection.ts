@@ -39,7 +39,7 @@ export class ProcessConnection implements ProcessClient {
   #movedAt = 0;
   /** All output before this offset has left. */
   #leftEnd = 0;
-  /** Of version 2, behind the input that is being written. */
+  /** Input of version 2 that waits behind the input that is being written. */
   readonly #backlog = new InputBacklog();
   #isWriting = false;
   #isInputEnding = false;
@@ -152,7 +152,7 @@ export class ProcessConnection implements ProcessClient {
     this.#process?.acknowledge(Math.min(this.#leftEnd, this.#credit));
   }
 
-  /** Of several pieces of news, a client that does not read gets the last: none pile up for it. */
+  /** Tells a client that does not read the latest news only, so that none pile up for it. */
   #tellInput(): void {
     const news = this.#inputNews;
     if (this.#isTelling || this.#isOver || news === undefined) return;

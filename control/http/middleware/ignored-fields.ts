@@ -76,7 +76,7 @@ interface InputSchemas {
   readonly body?: TSchema | undefined;
 }
 
-/** What a request brings for them. */
+/** The query and body of a request. */
 interface Input {
   readonly query?: Readonly<Record<string, unknown>>;
   readonly body?: unknown;
