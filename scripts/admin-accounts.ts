@@ -86,7 +86,7 @@ export async function deleteKey(
   return { deleted: keyId };
 }
 
-export type LimitChanges = Readonly<Partial<Record<AccountLimit, number | null>>>;
+type LimitChanges = Readonly<Partial<Record<AccountLimit, number | null>>>;
 
 /** @param changes none: only shows the limits */
 export async function setLimits(

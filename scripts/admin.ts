@@ -29,7 +29,6 @@ import {
   deleteKey,
   findAccount,
   type KeyOptions,
-  type LimitChanges,
   setLimits,
 } from './admin-accounts.ts';
 
@@ -149,8 +148,9 @@ function parseAccountName(text: string): string {
   throw new UsageError('an account name has 1 to 64 letters, digits, - or _');
 }
 
-function parseLimit(text: string): number | null {
-  if (text === 'none') return null;
+/** `none` stays a word: commander makes an empty text of the null that a parser returns. */
+function parseLimit(text: string): number | 'none' {
+  if (text === 'none') return text;
   if (/^\d{1,15}$/u.test(text)) return Number(text);
   throw new UsageError('a limit is a whole number, or none');
 }
@@ -259,9 +259,11 @@ function addLimitCommand(group: Command): void {
     const flag = name.replaceAll(/[A-Z]/gu, (letter) => `-${letter.toLowerCase()}`);
     limits.option(`--${flag} <max>`, accountLimitUnits[name], parseLimit);
   }
-  limits.action((account: string, changes: LimitChanges) =>
-    report(({ directory }) => setLimits(directory, account, changes)),
-  );
+  limits.action((account: string, given: Readonly<Record<string, number | 'none'>>) => {
+    const entries = Object.entries(given);
+    const changes = entries.map(([name, max]) => [name, max === 'none' ? null : max] as const);
+    return report(({ directory }) => setLimits(directory, account, Object.fromEntries(changes)));
+  });
 }
 
 function addKeyCommands(group: Command): void {

@@ -174,6 +174,17 @@ test.serial('a rebuild says which disk it could not list, and lists the others',
   t.deepEqual(second.failed, []);
 });
 
+test.serial('limits are set, shown, and taken away', async (t) => {
+  await admin(t, 'account', 'create', 'bounded');
+  const limits = async (...changes: string[]): Promise<object> =>
+    (await admin<{ limits: object }>(t, 'account', 'limits', 'bounded', ...changes)).limits;
+  t.deepEqual(await limits('--disks', '0', '--vcpus', '8'), { disks: 0, vcpus: 8 });
+  t.deepEqual(await limits('--disks', 'none'), { vcpus: 8 });
+  await admin(t, 'account', 'allow-region', 'bounded', 'local-test');
+  const { token } = await admin<{ token: string }>(t, 'key', 'create', 'bounded');
+  await createDisk(new ApiClient(t.context.stack.baseUrl, token));
+});
+
 const refused = test.macro({
   async exec(t, words: string[], message: RegExp, changes: Record<string, string> = {}) {
     const { stack } = t.context;
