@@ -200,7 +200,10 @@ export interface MachineDriver {
    * nothing otherwise.
    */
   continueAfterCrash(vmId: string): Promise<void>;
-  /** Whether a complete checkpoint exists; a torn or damaged one does not count. */
+  /**
+   * Whether a complete checkpoint exists; a torn or damaged one does not count.
+   * @throws Error when the storage does not tell
+   */
   hasCheckpoint(vmId: string): Promise<boolean>;
   discardCheckpoint(vmId: string): Promise<void>;
   /** Takes over a machine that a former agent started. @returns the machine, or how it has ended */

@@ -19,7 +19,7 @@ import {
   saveDevices,
   stopMachine,
 } from './machine-state.ts';
-import { sha256, type Template } from './template.ts';
+import { isStorageError, sha256, type Template } from './template.ts';
 import { readRecord } from '../../system/read-record.ts';
 
 /*
@@ -235,12 +235,18 @@ export async function copyCheckpoint(from: string, to: string): Promise<string[]
   return [path, to];
 }
 
-/** Key of the template that a checkpoint depends on; undefined without a checkpoint. */
+/**
+ * Key of the template that a checkpoint depends on; undefined without a checkpoint.
+ * @throws CheckpointError for a damaged one; any other error when the storage does not tell
+ */
 export async function templateOf(directory: string): Promise<string | undefined> {
   return (await readMarker(directory))?.template;
 }
 
-/** Whether a valid checkpoint exists; a torn or damaged one does not count. */
+/**
+ * Whether a valid checkpoint exists; a torn or damaged one does not count.
+ * @throws Error when the storage does not tell
+ */
 export async function hasCheckpoint(directory: string): Promise<boolean> {
   try {
     return (await readMarker(directory)) !== undefined;
@@ -254,7 +260,7 @@ async function readMarker(directory: string): Promise<Marker | undefined> {
   try {
     return await readRecord(join(directory, FILES.marker), checkMarker);
   } catch (error) {
-    throw new CheckpointError('the marker of the checkpoint is damaged', { cause: error });
+    return unreadable(error);
   }
 }
 
@@ -273,8 +279,8 @@ export async function restoreTemplate(
 /**
  * Loads a checkpoint's memory and device state into a machine that waits to be restored. The
  * machine is stopped then; call {@link invalidateCheckpoint} before `continueMachine`.
- * @throws CheckpointError when the checkpoint is missing, damaged, or of another template: the
- *   caller must kill the machine
+ * @throws CheckpointError when the checkpoint is missing, damaged, or of another template; any other
+ *   error when the storage or the machine fails. The caller must kill the machine
  */
 export async function restoreCheckpoint(
   machine: MachineProcess,
@@ -285,7 +291,7 @@ export async function restoreCheckpoint(
   if (marker === undefined) throw new CheckpointError('there is no checkpoint');
   if (marker.template !== template.key)
     throw new CheckpointError('the checkpoint depends on another template');
-  const devices = await readFile(join(directory, FILES.devices)).catch(damaged);
+  const devices = await readFile(join(directory, FILES.devices)).catch(unreadable);
   if (devices.length > DEVICES_BYTES_MAX || sha256(devices) !== marker.devicesHash) {
     throw new CheckpointError('the devices of the checkpoint are damaged');
   }
@@ -299,7 +305,7 @@ async function loadPages(
   directory: string,
   marker: Marker,
 ): Promise<void> {
-  const file = await open(join(directory, FILES.pages), 'r').catch(damaged);
+  const file = await open(join(directory, FILES.pages), 'r').catch(unreadable);
   try {
     const { mapping } = template;
     const loaded = await native.loadChangedPages(pid, mapping, file.fd, pagesKey(marker, template));
@@ -314,6 +320,12 @@ async function loadPages(
   } finally {
     await file.close();
   }
+}
+
+/** A storage that fails now may have the checkpoint whole: it must not be taken for a damaged one. */
+function unreadable(error: unknown): never {
+  if (isStorageError(error)) throw error;
+  return damaged(error);
 }
 
 function damaged(cause: unknown): never {

@@ -4,7 +4,7 @@ import Type from 'typebox';
 import { parseJson } from '../../../shared/json.ts';
 import { compile } from '../../../shared/validate.ts';
 import { listNames, machinePaths } from '../qemu/machine-directory.ts';
-import { CheckpointError, templateOf } from './checkpoint.ts';
+import { templateOf } from './checkpoint.ts';
 import { isStorageError } from './template.ts';
 
 /** Kept in a machine's run directory, so that a later agent that recovers it finds its template. */
@@ -37,12 +37,8 @@ export async function templatesInUse(place: string): Promise<ReadonlySet<string>
     for (const found of await Promise.allSettled(both)) {
       if (found.status === 'fulfilled' && found.value !== undefined) keys.add(found.value);
       // A storage that does not tell now must not make a needed template look unneeded.
-      else if (found.status === 'rejected' && isStorageError(causeOf(found.reason)))
-        throw found.reason;
+      else if (found.status === 'rejected' && isStorageError(found.reason)) throw found.reason;
     }
   }
   return keys;
 }
-
-const causeOf = (error: unknown): unknown =>
-  error instanceof CheckpointError ? error.cause : error;
