@@ -1,11 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { runInBackground } from '../../shared/background.ts';
-import { AppError, toError } from '../../shared/errors.ts';
+import { AppError } from '../../shared/errors.ts';
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import { lingerAfterAnswer } from '../../shared/http/early-answer.ts';
 import { newRequestId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import { dataErrorHeaders } from '../../shared/links/data-protocol.ts';
 import {
   type FileOperation,
   type FilesAnswer,
@@ -17,7 +15,8 @@ import { servePartInSpan } from '../../shared/links/traced-part-request.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SandboxActor } from '../sandboxes/sandbox-actor.ts';
 import type { SandboxFiles } from '../sandboxes/files/sandbox-files.ts';
-import { toAppError } from '../system/to-app-error.ts';
+import { RequestsUnderWay } from '../queues/requests-under-way.ts';
+import { answerFailure } from '../system/answer-failure.ts';
 import { joinPath, presentFile } from './present-file.ts';
 import { receiveFile } from './receive-file.ts';
 import { sendEvents } from './send-events.ts';
@@ -79,7 +78,7 @@ const SPAN = { name: 'sandbox files', kind: 'server' } as const;
 /** Serves the files of this host's sandboxes to control nodes; see shared/links/files-protocol.ts. */
 export class FilesEndpoint {
   readonly #options: FilesEndpointOptions;
-  readonly #underWay = new Set<Promise<void>>();
+  readonly #underWay = new RequestsUnderWay();
   readonly #transfers = new FairShares(LIMITS.filesPerHostMax);
   readonly #watches = new FairShares(LIMITS.watchesPerHostMax);
   readonly #closing = new AbortController();
@@ -93,15 +92,14 @@ export class FilesEndpoint {
    * @param claims from the token of the control node that asks
    */
   handle(request: IncomingMessage, response: ServerResponse, claims: Claims): void {
-    const work = servePartInSpan(claims, SPAN, () => this.#answer(request, response, claims));
-    this.#underWay.add(work);
-    runInBackground('request.answer', () => work.finally(() => this.#underWay.delete(work)));
+    const answer = (): Promise<void> => this.#answer(request, response, claims);
+    this.#underWay.add(servePartInSpan(claims, SPAN, answer));
   }
 
   /** Refuses new requests and ends watches; settles when the others have ended. */
   async drain(): Promise<void> {
     this.#closing.abort(new AppError('unavailable', 'the host is shutting down; try again'));
-    await Promise.all(this.#underWay);
+    await this.#underWay.ended();
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse, claims: Claims): Promise<void> {
@@ -118,8 +116,8 @@ export class FilesEndpoint {
       await this.#carryOut(files, operation, request, response);
       notes['completed'] = true;
     } catch (thrown) {
-      notes['completed'] = false;
-      this.#fail(request, response, thrown, notes);
+      if (!response.headersSent && !request.complete) lingerAfterAnswer(request, response);
+      Object.assign(notes, { completed: false }, answerFailure(response, thrown));
     }
     log.info({ ...notes, status: response.statusCode }, 'files:answered');
   }
@@ -157,24 +155,5 @@ export class FilesEndpoint {
       throw new AppError('no_capacity', 'the host serves too many files now; try again');
     }
     throw new AppError('rate_limited', 'the account reads or writes too many files; try again');
-  }
-
-  #fail(
-    request: IncomingMessage,
-    response: ServerResponse,
-    thrown: unknown,
-    notes: Record<string, unknown>,
-  ): void {
-    if (response.headersSent) {
-      // A body that cannot be finished must not look complete.
-      notes['reason'] = toError(thrown).message;
-      response.destroy();
-      return;
-    }
-    const error = toAppError(thrown);
-    notes['code'] = error.code;
-    if (error.code === 'internal_server_error') notes['err'] = toError(thrown);
-    if (!request.complete) lingerAfterAnswer(request, response);
-    response.writeHead(409, dataErrorHeaders(error)).end(); // A header tells the error.
   }
 }

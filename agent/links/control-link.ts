@@ -1,6 +1,6 @@
 import { WebSocket } from 'ws';
 import type { ControlNode } from '../../shared/directory/control-nodes.ts';
-import { toError } from '../../shared/errors.ts';
+import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { Logger } from '../../shared/log.ts';
@@ -221,7 +221,8 @@ export class ControlLinks {
     });
     socket.on('close', (code, reason) => {
       if (this.#links.get(node.nodeId) === link) this.#links.delete(node.nodeId);
-      link.registration.reject(new Error(`the link to ${node.nodeId} has failed`));
+      const failure = new AppError('unavailable', `the link to ${node.nodeId} has failed`);
+      link.registration.reject(failure);
       if (link.registered) {
         connectionKeys.release(node.nodeId);
         log.info({ nodeId: node.nodeId, code, reason: reason.toString() }, 'link:closed');

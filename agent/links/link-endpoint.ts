@@ -1,8 +1,7 @@
 import type { ServerResponse } from 'node:http';
-import { AppError, toError } from '../../shared/errors.ts';
-import { dataErrorHeaders } from '../../shared/links/data-protocol.ts';
 import { readLinkRequest } from '../../shared/links/link-request.ts';
 import type { Claims } from '../../shared/links/single-use-token.ts';
+import { answerFailure } from '../system/answer-failure.ts';
 import type { ControlLinks } from './control-link.ts';
 
 /**
@@ -18,12 +17,6 @@ export async function answerLinkRequest(
     await links.open(readLinkRequest(claims));
     response.writeHead(204).end();
   } catch (thrown) {
-    const error =
-      thrown instanceof AppError
-        ? thrown
-        : new AppError('unavailable', 'the host cannot link to this node', {
-            cause: toError(thrown),
-          });
-    response.writeHead(503, dataErrorHeaders(error)).end();
+    answerFailure(response, thrown);
   }
 }

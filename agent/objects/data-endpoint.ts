@@ -1,20 +1,19 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { extname } from 'node:path';
 import mime from 'mime-types';
-import { runInBackground } from '../../shared/background.ts';
 import {
   type DataRequest,
-  dataErrorHeaders,
   FILE_REQUEST_HEADERS,
   readDataRequest,
 } from '../../shared/links/data-protocol.ts';
-import { AppError, toError } from '../../shared/errors.ts';
+import { AppError } from '../../shared/errors.ts';
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import { newJobId as newClientId, newRequestId } from '../../shared/ids.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { Claims } from '../../shared/links/single-use-token.ts';
 import { servePartInSpan } from '../../shared/links/traced-part-request.ts';
-import { toAppError } from '../system/to-app-error.ts';
+import { RequestsUnderWay } from '../queues/requests-under-way.ts';
+import { answerFailure } from '../system/answer-failure.ts';
 import { onBehalfOf } from '../disks/disk-threads.ts';
 import { openDiskFile } from '../disks/disk-file.ts';
 import type { DiskRegistry } from '../disks/disk-registry.ts';
@@ -80,7 +79,7 @@ const SPAN = { name: 'disk download', kind: 'server' } as const;
 /** Reads files of this host's disks for control nodes, and sources of copies for other agents; see shared/links/data-protocol.ts. */
 export class DataEndpoint {
   readonly #options: DataEndpointOptions;
-  readonly #underWay = new Set<Promise<void>>();
+  readonly #underWay = new RequestsUnderWay();
   readonly #places: FairShares;
   #isClosed = false;
 
@@ -94,15 +93,14 @@ export class DataEndpoint {
    * @param claims from the token of the control node that asks
    */
   handle(request: IncomingMessage, response: ServerResponse, claims: Claims): void {
-    const work = servePartInSpan(claims, SPAN, () => this.#answer(request, response, claims));
-    this.#underWay.add(work);
-    runInBackground('request.answer', () => work.finally(() => this.#underWay.delete(work)));
+    const answer = (): Promise<void> => this.#answer(request, response, claims);
+    this.#underWay.add(servePartInSpan(claims, SPAN, answer));
   }
 
   /** Refuses new downloads; settles when those under way have ended. */
   async drain(): Promise<void> {
     this.#isClosed = true;
-    await Promise.all(this.#underWay);
+    await this.#underWay.ended();
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse, claims: Claims): Promise<void> {
@@ -120,23 +118,9 @@ export class DataEndpoint {
       );
       notes['completed'] = true;
     } catch (thrown) {
-      notes['completed'] = false;
-      this.#fail(response, thrown, notes);
+      Object.assign(notes, { completed: false }, answerFailure(response, thrown));
     }
     log.info({ ...notes, status: response.statusCode }, 'data:answered');
-  }
-
-  #fail(response: ServerResponse, thrown: unknown, notes: Record<string, unknown>): void {
-    if (response.headersSent) {
-      // A body that cannot be finished must not look complete.
-      notes['reason'] = toError(thrown).message;
-      response.destroy();
-      return;
-    }
-    const error = toAppError(thrown);
-    notes['code'] = error.code;
-    if (error.code === 'internal_server_error') notes['err'] = toError(thrown);
-    response.writeHead(409, dataErrorHeaders(error)).end(); // A header tells the error.
   }
 
   /** @throws AppError `forbidden`, `unavailable` */

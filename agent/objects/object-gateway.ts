@@ -1,5 +1,4 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { runInBackground } from '../../shared/background.ts';
 import { isPreflight } from '../../shared/http/cross-origin.ts';
 import { addressParties } from '../../shared/http/address-key.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
@@ -21,6 +20,7 @@ import type { Claims } from '../../shared/links/single-use-token.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { DiskRegistry } from '../disks/disk-registry.ts';
 import { onBehalfOf } from '../disks/disk-threads.ts';
+import { RequestsUnderWay } from '../queues/requests-under-way.ts';
 import type { Histogram } from '../../shared/metrics.ts';
 import { Exchange } from './http/exchange.ts';
 import { S3Error } from './protocol/errors.ts';
@@ -79,7 +79,7 @@ export class ObjectGateway {
   readonly #options: ObjectGatewayOptions;
   readonly #stores: ObjectStores;
   readonly #sources: CopySources;
-  readonly #underWay = new Set<Promise<void>>();
+  readonly #underWay = new RequestsUnderWay();
   readonly #places: FairShares;
   /** When each disk user's client was last recorded. */
   readonly #clientsNoted = new Map<string, number>();
@@ -97,7 +97,7 @@ export class ObjectGateway {
     const address = clientAddress(request, this.#options.trustedProxies);
     const exchange = new Exchange(request, response);
     const { traceparent } = request.headers;
-    this.#begin(() =>
+    this.#underWay.add(
       serveInSpan(traceparent?.toString(), SPAN, (span) =>
         this.#answer(exchange, { address, hopsLeft: '1' }, span),
       ),
@@ -112,7 +112,7 @@ export class ObjectGateway {
     const exchange = new Exchange(request, response);
     try {
       const origin = readOrigin(claims);
-      this.#begin(() =>
+      this.#underWay.add(
         servePartInSpan(claims, SPAN, (span) => this.#answer(exchange, origin, span)),
       );
     } catch (thrown) {
@@ -128,13 +128,7 @@ export class ObjectGateway {
   /** Refuses new requests; settles when those under way have ended. */
   async drain(): Promise<void> {
     this.#isClosed = true;
-    await Promise.all(this.#underWay);
-  }
-
-  #begin(answer: () => Promise<void>): void {
-    const work = answer();
-    this.#underWay.add(work);
-    runInBackground('request.answer', () => work.finally(() => this.#underWay.delete(work)));
+    await this.#underWay.ended();
   }
 
   async #answer(exchange: Exchange, origin: Origin, span: OpenSpan): Promise<void> {
