@@ -1,14 +1,14 @@
 import { AppError, type ErrorCode } from '../../shared/errors.ts';
-import type { JobKind, JobPayload, JobResults } from '../../shared/jobs/jobs.ts';
+import type { JobKind, JobPayload } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { verdictOn } from '../../shared/sandbox-lifecycle.ts';
 import type { SandboxMountInput } from '../../shared/schemas/sandbox-mount.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from './deps.ts';
-import { RefusedRequest } from './refused-request.ts';
 import type { Host } from '../dispatch/agent-hub.ts';
 import type { JobReply } from '../dispatch/job-dispatch.ts';
 import type { RequestContext } from './call-handler.ts';
+import { deleteOnHost } from './delete-on-host.ts';
 import { findHost } from './find-host.ts';
 import { findSandbox } from './find-sandbox.ts';
 import { bringDisks } from './place-near-disks.ts';
@@ -114,8 +114,6 @@ export async function actOnSandbox(
     .sandbox;
 }
 
-const MAY_BE_DONE: ReadonlySet<ErrorCode> = new Set(['unavailable', 'outcome_unknown', 'timeout']);
-
 /**
  * Deletes a sandbox at rest with its disk.
  * @throws AppError `not_found`, `unavailable`, `timeout`, `sandbox_not_stopped`,
@@ -127,26 +125,11 @@ export async function deleteSandbox(
   context: RequestContext,
 ): Promise<void> {
   const record = await findSandbox(deps, ref.accountId, ref.sandboxId);
-  try {
-    const job = { kind: 'sandbox.delete' as const, payload: ref };
-    const { result } = await callOwner(deps, record, job, context);
-    if (result.dependentForks !== undefined) throw hasForks(ref.sandboxId, result.dependentForks);
-  } catch (error) {
-    if (!(error instanceof AppError) || !MAY_BE_DONE.has(error.code)) throw error;
-    // The caller would repeat the call and get 404, so a deletion that happened must succeed.
-    const present = await deps.directory.sandboxes.get(ref.accountId, ref.sandboxId);
-    if (present !== undefined) throw error;
-  }
-}
-
-type DependentForks = NonNullable<JobResults['sandbox.delete']['dependentForks']>;
-
-/** The message contains `dependent forks`, because clients look for these words. */
-function hasForks(sandboxId: string, { count, diskIds }: DependentForks): RefusedRequest {
-  return new RefusedRequest(
-    'sandbox_has_forks',
-    `sandbox ${sandboxId} has dependent forks: ${count}; first delete the sandboxes and ` +
-      `snapshots of the disks ${diskIds.join(', ')}`,
-    { fields: { child_disk_count: count, child_disk_ids: diskIds } },
-  );
+  const job = { kind: 'sandbox.delete' as const, payload: ref };
+  await deleteOnHost({
+    name: `sandbox ${ref.sandboxId}`,
+    refusal: 'sandbox_has_forks',
+    remove: async () => (await callOwner(deps, record, job, context)).result,
+    find: () => deps.directory.sandboxes.get(ref.accountId, ref.sandboxId),
+  });
 }

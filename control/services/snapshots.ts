@@ -1,7 +1,6 @@
 import type { Page, PageRequest } from '../../shared/directory/page.ts';
-import { AppError, type ErrorCode } from '../../shared/errors.ts';
+import { AppError } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
-import type { JobResults } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { CreateSnapshot } from '../../shared/schemas/snapshot.ts';
 import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
@@ -9,9 +8,9 @@ import { beginOnHost } from './begin-on-host.ts';
 import type { RequestContext } from './call-handler.ts';
 import type { Deps } from './deps.ts';
 import { beingUndone, discardOnHost } from './discard-on-host.ts';
+import { deleteOnHost } from './delete-on-host.ts';
 import { findHost } from './find-host.ts';
 import { findSandbox } from './find-sandbox.ts';
-import { RefusedRequest } from './refused-request.ts';
 import { type SandboxOfAccount, waitMsOf } from './sandbox-actions.ts';
 
 /** A snapshot, and how many sandboxes that were created from it exist. */
@@ -108,8 +107,6 @@ async function countSandboxes(
   return counts;
 }
 
-const MAY_BE_DONE: ReadonlySet<ErrorCode> = new Set(['unavailable', 'outcome_unknown', 'timeout']);
-
 /**
  * Deletes a snapshot that no sandbox stands on.
  * @throws AppError `unavailable`, `timeout`, `snapshot_not_ready` while it is being made,
@@ -124,23 +121,10 @@ export async function deleteSnapshot(
   const payload = { accountId, snapshotId };
   const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
   const call = { kind: 'snapshot.delete' as const, payload, hostId, requestId, deadlineAt };
-  try {
-    const { dependentForks } = (await deps.jobs.call(call)).result;
-    if (dependentForks !== undefined) throw inUse(snapshotId, dependentForks);
-  } catch (error) {
-    if (!(error instanceof AppError) || !MAY_BE_DONE.has(error.code)) throw error;
-    // The caller would repeat the call and get 404, so a deletion that happened must succeed.
-    if ((await deps.directory.snapshots.get(accountId, snapshotId)) !== undefined) throw error;
-  }
-}
-
-type Dependents = NonNullable<JobResults['snapshot.delete']['dependentForks']>;
-
-function inUse(snapshotId: string, { count, diskIds }: Dependents): RefusedRequest {
-  return new RefusedRequest(
-    'snapshot_in_use',
-    `snapshot ${snapshotId} has dependent forks: ${count}; first delete the sandboxes and ` +
-      `snapshots of the disks ${diskIds.join(', ')}`,
-    { fields: { child_disk_count: count, child_disk_ids: diskIds } },
-  );
+  await deleteOnHost({
+    name: `snapshot ${snapshotId}`,
+    refusal: 'snapshot_in_use',
+    remove: async () => (await deps.jobs.call(call)).result,
+    find: () => deps.directory.snapshots.get(accountId, snapshotId),
+  });
 }
