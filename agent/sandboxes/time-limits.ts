@@ -1,5 +1,6 @@
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { timerMs } from '../../shared/units.ts';
 import { monotonicNow } from '../system/monotonic-clock.ts';
 
 /**
@@ -14,9 +15,6 @@ export interface SessionTimes {
   /** 0: no idle limit. */
   readonly idleTtlSeconds: number;
 }
-
-/** The longest timer that Node supports; a longer wait sets it again. */
-const TIMER_MS_MAX = 2 ** 31 - 1;
 
 /** When the first limit is reached; infinity when neither is set. */
 export function dueAt({ expiresAt, idleSince, idleTtlSeconds }: SessionTimes): number {
@@ -77,7 +75,7 @@ export class TimeLimits {
     clearTimeout(this.#timer);
     const at = this.#at;
     if (at === Number.POSITIVE_INFINITY) return;
-    const ms = Math.min(Math.max(at - monotonicNow(), 0), TIMER_MS_MAX);
+    const ms = timerMs(at - monotonicNow());
     this.#timer = setTimeout(() => {
       // The timer may be early, or have been too short for all of the time.
       if (this.isReached) this.#reached();

@@ -3,6 +3,7 @@ import { PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
 import { toError } from '../../../shared/errors.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { SandboxExecStatus } from '../../../shared/schemas/sandbox-record.ts';
+import { timerMs } from '../../../shared/units.ts';
 import type { SandboxExecRow } from '../../journal/sandbox-journal.ts';
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import { GuestFailure } from '../../guest-link/guest-errors.ts';
@@ -16,8 +17,6 @@ import type { ExecRecords } from './exec-records.ts';
 const SIGKILL = 9;
 // Shells add the signal's number to this for the exit code of a process that a signal ended.
 const SIGNAL_EXIT_CODE = 128;
-/** The longest timer of Node. A deadline is further away only when the clock was set back. */
-const TIMER_MS_MAX = 2 ** 31 - 1;
 
 /** Times of ending are rounded to milliseconds, by two clocks. */
 const CLOCK_ERROR_MS = 10;
@@ -250,7 +249,7 @@ export class SandboxExec {
   #watchTime(): void {
     const { timeoutAt } = this.#row;
     if (timeoutAt === undefined) return;
-    const remainingMs = Math.min(Math.max(timeoutAt - Date.now(), 0), TIMER_MS_MAX);
+    const remainingMs = timerMs(timeoutAt - Date.now());
     this.#timer = setTimeout(() => this.#handle(() => this.end('timed_out')), remainingMs);
     this.#timer.unref();
   }

@@ -17,14 +17,13 @@ import { requireScope } from '../key-rights.ts';
 import { hasLongText, streamEnvelope } from '../long-answer.ts';
 import { addsToDirectory } from '../route-errors.ts';
 import type { Authenticator } from '../../../shared/directory/authenticator.ts';
+import { timerMs } from '../../../shared/units.ts';
 import { listIgnored } from './ignored-fields.ts';
 import { renderStream } from './render-stream.ts';
 import type { RequestContext, RequestState } from './request-state.ts';
 
 const Anything = Type.Object({});
 const EXECS: ReadonlySet<Route['event']> = new Set(['disk.exec', 'sandbox.exec']);
-/** Timers cannot be set for longer. */
-const TIMER_MS_MAX = 2 ** 31 - 1;
 const NEVER_ABORTED = new AbortController().signal;
 const PUBLIC: Caller = { accountId: '', organization: '', keyId: '', scopes: [] };
 
@@ -194,10 +193,7 @@ async function readInput(
 /** Ends a stream, which lasts until its reader leaves, with the reader's key. */
 function endStream({ stream }: StreamReply, { events }: Route, { endsAt }: Caller): void {
   if (events === undefined || endsAt === undefined) return;
-  const timer = setTimeout(
-    () => stream.destroy(),
-    Math.min(Math.max(0, endsAt - Date.now()), TIMER_MS_MAX),
-  );
+  const timer = setTimeout(() => stream.destroy(), timerMs(endsAt - Date.now()));
   stream.once('close', () => clearTimeout(timer));
 }
 
