@@ -1,5 +1,3 @@
-import anyTest, { type TestFn } from 'ava';
-import type { Redis } from 'ioredis';
 import { AccountQuotas } from '../../../shared/directory/account-quotas.ts';
 import {
   AccountLimitSettings,
@@ -8,7 +6,7 @@ import {
 import type { ClaimResult } from '../../../shared/directory/named-records.ts';
 import { Sandboxes } from '../../../shared/directory/sandboxes.ts';
 import { newAccountId, newSandboxId } from '../../../shared/ids.ts';
-import { startRedis } from '../../helpers/redis.ts';
+import { redisTest } from '../../helpers/redis-test.ts';
 import { sandboxRecord } from '../../helpers/sandbox-records.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
@@ -16,24 +14,14 @@ const LONG_MS = 600_000;
 const SHARE = { vcpus: 2, memoryMib: 512 };
 
 interface Context {
-  readonly server: AsyncDisposable;
-  readonly redis: Redis;
   readonly sandboxes: Sandboxes;
   readonly limits: AccountLimitSettings;
 }
 
-const test = anyTest as TestFn<Context>;
-
-test.before(async (t) => {
-  const server = await startRedis();
-  const { redis } = server;
-  const sandboxes = new Sandboxes(redis, 'local-test');
-  Object.assign(t.context, { server, redis, sandboxes, limits: new AccountLimitSettings(redis) });
-});
-
-test.after.always(async (t) => {
-  await t.context.server[Symbol.asyncDispose]();
-});
+const test = redisTest<Context>((redis) => ({
+  sandboxes: new Sandboxes(redis, 'local-test'),
+  limits: new AccountLimitSettings(redis),
+}));
 
 async function newAccount({ limits }: Context, max: AccountLimits): Promise<string> {
   const accountId = newAccountId();

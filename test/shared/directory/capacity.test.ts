@@ -1,32 +1,17 @@
-import anyTest, { type TestFn } from 'ava';
-import type { Redis } from 'ioredis';
 import { SandboxCapacity } from '../../../shared/directory/capacity.ts';
 import { keys } from '../../../shared/directory/keys.ts';
 import { newHostId, newSandboxId } from '../../../shared/ids.ts';
-import { startRedis } from '../../helpers/redis.ts';
+import { redisTest } from '../../helpers/redis-test.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const LONG_MS = 600_000;
 const one = { memoryMib: 1024, vcpus: 1 };
 
 interface Context {
-  server: AsyncDisposable;
-  redis: Redis;
-  capacity: SandboxCapacity;
+  readonly capacity: SandboxCapacity;
 }
 
-const test = anyTest as TestFn<Context>;
-
-test.before(async (t) => {
-  const server = await startRedis();
-  t.context.server = server;
-  t.context.redis = server.redis;
-  t.context.capacity = new SandboxCapacity(server.redis);
-});
-
-test.after.always(async (t) => {
-  await t.context.server[Symbol.asyncDispose]();
-});
+const test = redisTest<Context>((redis) => ({ capacity: new SandboxCapacity(redis) }));
 
 /** Announces a host with capacity for `count` of {@link one}. */
 async function hostFor({ capacity }: Context, count: number): Promise<string> {

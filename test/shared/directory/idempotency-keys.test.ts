@@ -1,11 +1,8 @@
-import anyTest, { type TestFn } from 'ava';
+import type { Redis } from 'ioredis';
 import { IdempotencyKeys, type KeyedRequest } from '../../../shared/directory/idempotency-keys.ts';
 import { keys as redisKeys } from '../../../shared/directory/keys.ts';
-import { startRedis } from '../../helpers/redis.ts';
+import { redisTest } from '../../helpers/redis-test.ts';
 import { waitFor } from '../../helpers/wait.ts';
-
-type Server = Awaited<ReturnType<typeof startRedis>>;
-const test = anyTest.serial as TestFn<{ server: Server; keys: IdempotencyKeys }>;
 
 const TTL_MS = 600_000;
 const BOUNDS = { keysPerAccount: 20, keys: 200, bytesPerAccount: 10_000, bytes: 40_000 };
@@ -18,17 +15,10 @@ const request: KeyedRequest = {
 };
 const answerOf = (bytes: number): string => 'a'.repeat(bytes);
 
-test.before(async (t) => {
-  t.context.server = await startRedis();
-  t.context.keys = new IdempotencyKeys(t.context.server.redis, BOUNDS);
-});
+const { serial: test } = redisTest((redis) => ({ keys: new IdempotencyKeys(redis, BOUNDS) }));
 
 test.beforeEach(async (t) => {
-  await t.context.server.redis.flushdb();
-});
-
-test.after.always(async (t) => {
-  await t.context.server[Symbol.asyncDispose]();
+  await t.context.redis.flushdb();
 });
 
 /** Claims and finishes keys with answers of the given sizes. @returns which answers are kept */
@@ -57,7 +47,7 @@ async function answerAll(
   });
 }
 
-const bytesOf = async ({ redis }: Server): Promise<number> => {
+const bytesOf = async (redis: Redis): Promise<number> => {
   const names = await redis.keys(redisKeys.idempotencyAnswer('*', '*'));
   const sizes = await Promise.all(names.map((name) => redis.strlen(name)));
   return sizes.reduce((sum, size) => sum + size, 0);
@@ -75,12 +65,12 @@ test('one answer larger than all that an account may keep is not kept', async (t
 });
 
 test('all accounts together stay within the total, and each can keep some answers', async (t) => {
-  const { keys, server } = t.context;
+  const { keys, redis } = t.context;
   for (const account of ['a', 'b', 'c', 'd', 'e', 'f']) {
     const kept = await answerAll(keys, account, 9, 1000);
     t.true(kept.at(-1), account);
   }
-  t.true((await bytesOf(server)) <= BOUNDS.bytes);
+  t.true((await bytesOf(redis)) <= BOUNDS.bytes);
   t.true((await keys.get('a', 'key-8'))?.answer !== undefined, 'others evicted its answer');
 });
 
@@ -110,15 +100,15 @@ test('only its owner can finish or release a key', async (t) => {
 });
 
 test('expired keys and answers no longer count and leave nothing behind', async (t) => {
-  const { keys, server } = t.context;
+  const { keys, redis } = t.context;
   await answerAll(keys, 'a', 20, 500, 300);
   await waitFor('the keys to expire', async () => (await keys.get('a', 'key-19')) === undefined);
   t.is(await keys.claim('a', 'new', request, TTL_MS), 'claimed');
-  t.deepEqual(await server.redis.hgetall(redisKeys.idempotencyUse()), {
+  t.deepEqual(await redis.hgetall(redisKeys.idempotencyUse()), {
     a: '0',
     k: '1',
     'k a': '1',
   });
-  t.is(await server.redis.zcard(redisKeys.idempotencyEnds()), 1);
-  t.is(await server.redis.exists(redisKeys.idempotencyAnswers('a')), 0);
+  t.is(await redis.zcard(redisKeys.idempotencyEnds()), 1);
+  t.is(await redis.exists(redisKeys.idempotencyAnswers('a')), 0);
 });

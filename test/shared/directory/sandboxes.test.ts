@@ -1,35 +1,16 @@
-import anyTest, { type TestFn } from 'ava';
-import type { Redis } from 'ioredis';
 import { keys } from '../../../shared/directory/keys.ts';
 import { type NamedSandbox, Sandboxes } from '../../../shared/directory/sandboxes.ts';
 import { newAccountId, newSandboxId } from '../../../shared/ids.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import type { SandboxRecord } from '../../../shared/schemas/sandbox-record.ts';
-import { startRedis } from '../../helpers/redis.ts';
+import { redisTest } from '../../helpers/redis-test.ts';
 import { sandboxRecord } from '../../helpers/sandbox-records.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const REGION = 'local-test';
 const LONG_MS = 600_000;
 
-interface Context {
-  server: AsyncDisposable;
-  redis: Redis;
-  sandboxes: Sandboxes;
-}
-
-const test = anyTest as TestFn<Context>;
-
-test.before(async (t) => {
-  const server = await startRedis();
-  t.context.server = server;
-  t.context.redis = server.redis;
-  t.context.sandboxes = new Sandboxes(server.redis, REGION);
-});
-
-test.after.always(async (t) => {
-  await t.context.server[Symbol.asyncDispose]();
-});
+const test = redisTest((redis) => ({ sandboxes: new Sandboxes(redis, REGION) }));
 
 const draft = (accountId = newAccountId(), name = 'box'): NamedSandbox => ({
   accountId,

@@ -1,36 +1,19 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import anyTest, { type TestFn } from 'ava';
 import type { Redis } from 'ioredis';
 import { keys } from '../../../shared/directory/keys.ts';
 import { orderedMember } from '../../../shared/directory/page.ts';
 import { monthOf, UsageRecords } from '../../../shared/directory/usage.ts';
 import { newAccountId, newDiskId } from '../../../shared/ids.ts';
 import { LIMITS } from '../../../shared/limits.ts';
-import { startRedis } from '../../helpers/redis.ts';
+import { redisTest } from '../../helpers/redis-test.ts';
 
 const REGION = 'local-test';
 const BYTES = 3_600_000;
 
-interface Context {
-  readonly server: AsyncDisposable;
-  readonly redis: Redis;
-  readonly usage: UsageRecords;
-}
-
-const test = anyTest as TestFn<Context>;
-
-test.before(async (t) => {
-  const server = await startRedis();
-  const { redis } = server;
-  Object.assign(t.context, { server, redis, usage: new UsageRecords(redis, REGION) });
-});
-
-test.after.always(async (t) => {
-  await t.context.server[Symbol.asyncDispose]();
-});
+const test = redisTest((redis) => ({ usage: new UsageRecords(redis, REGION) }));
 
 /** An account with two disks, one of which was never measured. */
-async function newAccount({ redis }: Context): Promise<string> {
+async function newAccount({ redis }: { redis: Redis }): Promise<string> {
   const accountId = newAccountId();
   for (const usedBytes of [String(BYTES), undefined]) {
     const id = newDiskId();
@@ -44,7 +27,8 @@ async function newAccount({ redis }: Context): Promise<string> {
   return accountId;
 }
 
-const read = ({ usage }: Context, accountId: string) => usage.get(accountId, monthOf(Date.now()));
+const read = ({ usage }: { usage: UsageRecords }, accountId: string) =>
+  usage.get(accountId, monthOf(Date.now()));
 
 test('what is on disks counts for the time between two measurements, once', async (t) => {
   const { usage } = t.context;
