@@ -1,58 +1,33 @@
 /* A host that cannot go on after it has mounted a disk, and what a failed unmount leaves of it. */
-import { mkdir, open, readFile, rmdir, unlink, writeFile } from 'node:fs/promises';
+import { open, readFile, rmdir, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import type { DiskLayout } from '../../../agent/disks/disk-layout.ts';
 import { DiskActor } from '../../../agent/disks/disk-actor.ts';
-import { DiskFiles } from '../../../agent/disks/disk-files.ts';
 import { mountImage } from '../../../agent/disks/disk-mount.ts';
-import { DiskUses } from '../../../agent/disks/disk-use.ts';
-import { LoopDevices } from '../../../agent/disks/loop-devices.ts';
-import { StorageCalls } from '../../../agent/disks/storage-calls.ts';
 import { clearUploads } from '../../../agent/objects/store/clear-uploads.ts';
-import { Beat } from '../../../agent/system/beat.ts';
 import { mountsBelow } from '../../../agent/system/mount-table.ts';
 import { paths } from '../../../agent/system/paths.ts';
 import { run } from '../../../agent/system/spawn.ts';
 import { StorageFence } from '../../../agent/system/storage-fence.ts';
-import { openDirectory } from '../../../shared/directory/directory.ts';
 import { keys } from '../../../shared/directory/keys.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { newHostId } from '../../../shared/ids.ts';
-import { MiB } from '../../../shared/units.ts';
-import { newDiskRecord } from '../../helpers/disk-record.ts';
+import { openDiskHost } from '../../helpers/disk-host.ts';
 import { loopsOn } from '../../helpers/loops.ts';
-import { startRedis } from '../../helpers/redis.ts';
-import { regionStorage } from '../../helpers/region-storage.ts';
-import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const log = pino({ level: 'silent' });
-const backing = {
-  check: async () => undefined,
-  attach: () => Promise.reject(new Error('the disk has no object storage')),
-  close: async () => undefined,
-};
-
 /**
  * A host with a disk that another host had before: its lease ended without a release.
  * @param former false: no other host had it
  */
 async function openScene({ former = true }: { readonly former?: boolean } = {}) {
   await using undo = new AsyncDisposableStack();
-  const { path } = undo.use(await temporaryDirectory());
-  const { redis } = undo.use(await startRedis());
-  const [dataDir, place] = [join(path, 'data'), join(path, 'storage')];
-  for (const each of [dataDir, place]) await mkdir(each);
-  const hostId = newHostId();
-  const files = new DiskFiles(regionStorage(place, dataDir), 64 * MiB, hostId);
-  await files.prepare();
-  const record = newDiskRecord();
-  await files.create(record);
-  const directory = openDirectory(redis, 'local-test');
+  const { path, redis, record, disk, deps: own } = await openDiskHost(undo);
+  const { dataDir, directory, files, loops } = own;
   await directory.disks.create(record);
-  const disk = { accountId: record.accountId, diskId: record.id };
   const formerHost = newHostId();
   if (former) await directory.diskLeases.acquire(disk, formerHost, 1);
   // Says whom it was to fence, and ends that host's mount.
@@ -61,23 +36,16 @@ async function openScene({ former = true }: { readonly former?: boolean } = {}) 
   await writeFile(program, `#!/bin/sh\necho $1 >> ${fenced}\numount ${formerMount}\n`, {
     mode: 0o700,
   });
-  const loops = new LoopDevices(hostId, log);
-  const uses = new DiskUses(directory, log);
   const hooks = { onMounted: async (): Promise<void> => undefined };
   const onMounted = async (layout: DiskLayout): Promise<void> => {
     await clearUploads(layout);
     await hooks.onMounted();
   };
-  const deps = {
-    ...{ hostId, dataDir, directory, files, loops, uses, backing, log, onMounted },
-    ...{ calls: new StorageCalls(), fence: new StorageFence(program, log), beat: new Beat() },
-  };
+  const deps = { ...own, onMounted, fence: new StorageFence(program, log) };
   const actor = new DiskActor(deps, disk);
   undo.defer(async () => {
     await actor.close(new AppError('unavailable', 'the test ends'));
     for (const left of await mountsBelow(path)) await run('umount', [left]);
-    await uses.close();
-    await loops.close();
   });
   const lease = keys.diskLease('local-test', disk.accountId, disk.diskId);
   const isLeased = async (): Promise<boolean> => (await redis.exists(lease)) === 1;

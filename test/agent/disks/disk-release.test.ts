@@ -3,61 +3,24 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import type { Redis } from 'ioredis';
-import { pino } from 'pino';
 import { DiskActor } from '../../../agent/disks/disk-actor.ts';
-import { DiskFiles } from '../../../agent/disks/disk-files.ts';
 import { isAttachedHere, isImageFree, mountImage } from '../../../agent/disks/disk-mount.ts';
-import { DiskUses } from '../../../agent/disks/disk-use.ts';
-import { LoopDevices } from '../../../agent/disks/loop-devices.ts';
-import { StorageCalls } from '../../../agent/disks/storage-calls.ts';
-import { clearUploads } from '../../../agent/objects/store/clear-uploads.ts';
-import { Beat } from '../../../agent/system/beat.ts';
-import { StorageFence } from '../../../agent/system/storage-fence.ts';
-import { openDirectory } from '../../../shared/directory/directory.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { newHostId } from '../../../shared/ids.ts';
 import { MiB } from '../../../shared/units.ts';
-import { newDiskRecord } from '../../helpers/disk-record.ts';
+import { openDiskHost } from '../../helpers/disk-host.ts';
 import { FrozenStorage } from '../../helpers/frozen-storage.ts';
-import { startRedis } from '../../helpers/redis.ts';
-import { regionStorage } from '../../helpers/region-storage.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-const log = pino({ level: 'silent' });
 /** A number of loop devices that belongs to no host. */
 const FIRST_LOOP = 500_000;
-const backing = {
-  check: async () => undefined,
-  attach: () => Promise.reject(new Error('the disk has no object storage')),
-  close: async () => undefined,
-};
-
 /** A disk on a storage of its own, and a host's actor for it. */
 async function openDisk() {
   const stack = new AsyncDisposableStack();
-  const temporary = stack.use(await temporaryDirectory());
-  const { redis } = stack.use(await startRedis());
-  const [dataDir, place] = [join(temporary.path, 'data'), join(temporary.path, 'storage')];
-  for (const each of [dataDir, place]) await mkdir(each);
-  const hostId = newHostId();
-  const files = new DiskFiles(regionStorage(place, dataDir), 64 * MiB, hostId);
-  await files.prepare();
-  const record = newDiskRecord();
-  await files.create(record);
-  const directory = openDirectory(redis, 'local-test');
-  const loops = new LoopDevices(hostId, log);
-  const uses = new DiskUses(directory, log);
-  const disk = { accountId: record.accountId, diskId: record.id };
-  const actor = new DiskActor(
-    {
-      ...{ hostId, dataDir, directory, files, loops, uses, backing, log, onMounted: clearUploads },
-      ...{ calls: new StorageCalls(), fence: new StorageFence(undefined, log), beat: new Beat() },
-    },
-    disk,
-  );
-  stack.defer(() => loops.close());
-  stack.defer(() => uses.close());
+  const { place, redis, disk, deps } = await openDiskHost(stack);
+  const { directory, hostId } = deps;
+  const actor = new DiskActor(deps, disk);
   stack.defer(() => actor.close(new AppError('unavailable', 'the test ends')));
   return {
     actor,
