@@ -41,7 +41,7 @@ function followRotation(destination: Destination, path: string): void {
  * A JSON log on stdout, or in the file that LOG_FILE names, written in batches so that logging never delays a request. Fields that could
  * hold a secret are removed.
  */
-export function createLogger(service: string, base: Record<string, string> = {}): Logger {
+export function createLogger(service: string, base: Record<string, string>): Logger {
   const path = process.env['LOG_FILE'] || undefined;
   const destination = pino.destination({
     dest: path ?? 1,

@@ -50,9 +50,7 @@ async function list(files: SandboxFiles, operation: FileOperation): Promise<File
 async function carryOut(files: SandboxFiles, operation: FileOperation): Promise<FilesAnswer> {
   if (operation.type === 'list') return list(files, operation);
   await using worker = await files.begin(operation);
-  // Removing a tree has no time limit.
-  const isPatient = operation.type === 'remove';
-  if (isPatient) await worker.ready();
+  if (operation.type === 'remove') await worker.ready(); // Removing a tree has no time limit.
   await readResult(worker);
   const path = pathOf(operation.to ?? operation.path);
   switch (operation.type) {

@@ -48,7 +48,7 @@ const text = (bytes: Buffer): Buffer => Buffer.concat([number(2, bytes.length), 
 const pathOf = (encoded: string | undefined): Buffer => Buffer.from(encoded ?? '', 'base64url');
 
 /** An operation as the guest agent reads it. */
-export function encodeOperation(operation: FileOperation, more: MoreAsked = {}): Buffer {
+export function encodeOperation(operation: FileOperation, more: MoreAsked): Buffer {
   const asked: Partial<Record<keyof typeof FLAGS, boolean | undefined>> = { ...operation, ...more };
   const flags = Object.entries(FLAGS).reduce(
     (sum, [name, bit]) => sum + (asked[name as keyof typeof FLAGS] === true ? bit : 0),

@@ -112,8 +112,8 @@ export class FileWorker {
     if (piece === undefined) throw broken();
   }
 
-  async takeNumber(bytes: 1 | 2 | 4, isPatient = false): Promise<number> {
-    return (await this.take(bytes, isPatient)).readUIntLE(0, bytes);
+  async takeNumber(bytes: 1 | 2 | 4): Promise<number> {
+    return (await this.take(bytes)).readUIntLE(0, bytes);
   }
 
   /** Settles when the guest has taken all of it. @throws AppError `timeout` */

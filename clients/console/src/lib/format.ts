@@ -17,8 +17,8 @@ const STEPS: [Intl.RelativeTimeFormatUnit, number][] = [
 ];
 
 /** `5 min. ago`, `in 2 hr.` */
-export function ago(time: string, now = Date.now()): string {
-  const away = Math.round((Date.parse(time) - now) / 1000);
+export function ago(time: string): string {
+  const away = Math.round((Date.parse(time) - Date.now()) / 1000);
   const [unit, length] = STEPS.find(([, each]) => Math.abs(away) >= each) ?? ['second', 1];
   return relative.format(Math.trunc(away / length), unit);
 }
