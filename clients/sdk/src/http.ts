@@ -1,14 +1,8 @@
 import { type ApiClient, createApiClient } from './api-client.ts';
-import {
-  ApiError,
-  CallTimeoutError,
-  ConnectionError,
-  NotFoundError,
-  readFailure,
-  toApiError,
-} from './errors.ts';
+import { ApiError, ConnectionError, NotFoundError, readFailure, toApiError } from './errors.ts';
 import { randomId } from './ids.ts';
-import { backoffMs, Deadline, LinkedSignal, reasonOf, sleep } from './timing.ts';
+import { backoffMs, Deadline, LinkedSignal, sleep } from './timing.ts';
+import { withinTime } from './within-time.ts';
 import type { Fetch, FetchAnswer, FetchInit, Socket, SocketClass } from './transport.ts';
 
 /** Options of every call. */
@@ -125,15 +119,11 @@ export class Http {
     options: CreatingCallOptions,
     attempt: (client: ApiClient, init: Attempt) => Promise<Answer<T>>,
   ): Promise<T> {
-    const { signal } = options;
     const timeoutMs =
       options.timeoutMs ?? policy.timeoutMs ?? this.#options.timeoutMs ?? TIMEOUT_MS;
-    const deadline = new Deadline(timeoutMs);
-    const linked = new LinkedSignal(signal, deadline.signal);
-    const ended = linked.signal;
     const { headers, retry } = this.#keyFor(policy.retry, options.idempotencyKey);
     const retries = options.retries ?? this.#options.retries ?? RETRIES;
-    try {
+    return withinTime(options.signal, timeoutMs, async (ended) => {
       for (let n = 0; ; n += 1) {
         try {
           return await this.#try(policy, ended, (until) =>
@@ -150,14 +140,7 @@ export class Http {
           await sleep(asked + backoff, ended);
         }
       }
-    } catch (error) {
-      if (signal?.aborted === true) throw reasonOf(signal);
-      if (deadline.isOver) throw new CallTimeoutError(timeoutMs);
-      throw error;
-    } finally {
-      deadline.clear();
-      linked.release();
-    }
+    });
   }
 
   async #try<T>(
