@@ -73,14 +73,17 @@ interface BundleUsers {
   readonly mappings: readonly IdMapping[];
 }
 
-const mounts = (spec: BundleSpec) => [
+/**
+ * Processes and devices, the same in every container.
+ * @param devicesPath made by the agent, since users of a container cannot make devices, and runc
+ *   would bind the host's own
+ */
+export const processAndDeviceMounts = (devicesPath: string) => [
   { destination: '/proc', type: 'proc', source: 'proc', options: ['nosuid', 'noexec', 'nodev'] },
-  // Made by the agent, since users of a container cannot make devices, and runc would bind the
-  // host's own.
   {
     destination: '/dev',
     type: 'bind',
-    source: spec.devicesPath,
+    source: devicesPath,
     options: ['bind', 'nosuid', 'noexec'],
   },
   {
@@ -92,18 +95,24 @@ const mounts = (spec: BundleSpec) => [
       `max=${LIMITS.terminalsPerContainerMax}`,
     ],
   },
+];
+
+export const SYSTEM_MOUNT = {
+  destination: '/sys',
+  type: 'sysfs',
+  source: 'sysfs',
+  options: ['nosuid', 'noexec', 'nodev', 'ro'],
+};
+
+const mounts = (spec: BundleSpec) => [
+  ...processAndDeviceMounts(spec.devicesPath),
   {
     destination: '/dev/shm',
     type: 'tmpfs',
     source: 'shm',
     options: ['nosuid', 'noexec', 'nodev', 'mode=1777', `size=${spec.limits.scratchBytes}`],
   },
-  {
-    destination: '/sys',
-    type: 'sysfs',
-    source: 'sysfs',
-    options: ['nosuid', 'noexec', 'nodev', 'ro'],
-  },
+  SYSTEM_MOUNT,
   {
     destination: MOUNT_ROOT,
     type: 'bind',

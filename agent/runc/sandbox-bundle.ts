@@ -1,5 +1,4 @@
-import { LIMITS } from '../../shared/limits.ts';
-import { CAPABILITIES } from '../containers/bundle.ts';
+import { CAPABILITIES, processAndDeviceMounts, SYSTEM_MOUNT } from '../containers/bundle.ts';
 import type { IdMapping } from '../containers/container-users.ts';
 import type { SeccompProfile } from '../containers/seccomp.ts';
 
@@ -35,29 +34,13 @@ const temporary = (destination: string, mode: string, bytes: number) => ({
 });
 
 function mounts({ memoryBytes, devicesPath, guestPath }: SandboxBundleSpec) {
-  const closed = ['nosuid', 'noexec', 'nodev'];
   const temporaryBytes = Math.floor(memoryBytes * TEMPORARY_SHARE);
   return [
-    { destination: '/proc', type: 'proc', source: 'proc', options: closed },
-    {
-      destination: '/dev',
-      type: 'bind',
-      source: devicesPath,
-      options: ['bind', 'nosuid', 'noexec'],
-    },
-    {
-      destination: '/dev/pts',
-      type: 'devpts',
-      source: 'devpts',
-      options: [
-        ...['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5'],
-        `max=${LIMITS.terminalsPerContainerMax}`,
-      ],
-    },
+    ...processAndDeviceMounts(devicesPath),
     temporary('/dev/shm', '1777', temporaryBytes),
     // New at each start, as in a virtual machine.
     temporary('/run', '0755', temporaryBytes),
-    { destination: '/sys', type: 'sysfs', source: 'sysfs', options: [...closed, 'ro'] },
+    SYSTEM_MOUNT,
     {
       destination: GUEST,
       type: 'bind',

@@ -40,7 +40,8 @@ export async function findDisk(berth: Berth, nameOrId: string): Promise<Disk> {
   throw new NotFoundFailure(`there is no disk ${nameOrId}`, 'see berth disk ls');
 }
 
-async function orUndefined<T>(found: Promise<T>): Promise<T | undefined> {
+/** Undefined where a call finds nothing. */
+export async function orUndefined<T>(found: Promise<T>): Promise<T | undefined> {
   try {
     return await found;
   } catch (error) {

@@ -1,4 +1,5 @@
-import { type Disk, type FileContent, NotFoundError, type Sandbox } from '@berth/sdk';
+import type { Disk, FileContent, Sandbox } from '@berth/sdk';
+import { orUndefined } from '../find.ts';
 
 /** Something below a remote directory. */
 export interface RemoteEntry {
@@ -25,15 +26,6 @@ export interface RemoteFiles {
 }
 
 const octal = (mode: number | undefined): string | undefined => mode?.toString(8);
-
-async function orUndefined<T>(found: Promise<T>): Promise<T | undefined> {
-  try {
-    return await found;
-  } catch (error) {
-    if (error instanceof NotFoundError) return undefined;
-    throw error;
-  }
-}
 
 /** Paths of a disk have no slash in front. */
 const keyOf = (path: string): string => path.replace(/^\/+/u, '').replaceAll(/\/{2,}/gu, '/');
