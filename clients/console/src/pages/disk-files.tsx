@@ -10,8 +10,9 @@ import { quote } from '../lib/shell.ts';
 import { begin } from '../lib/uploads.ts';
 import { text } from '../text.ts';
 import { FileIcon, FolderIcon } from '../ui/icons.tsx';
-import { Button, Confirm, Dialog, Empty, Failure, type Values } from '../ui/parts.tsx';
-import { Field, Form, Loading, Stale } from '../ui/parts.tsx';
+import { Shown } from '../ui/loaded.tsx';
+import { Button, Confirm, Dialog, Empty, type Values } from '../ui/parts.tsx';
+import { Field, Form } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
 import { When } from '../ui/when.tsx';
 import { fileLink, folderOf } from './disk-search.tsx';
@@ -209,7 +210,8 @@ function Toolbar({ disk, folder, onDone }: FolderProps & { onDone: () => void })
 function Folder({ disk, folder }: FolderProps): JSX.Element {
   const load = (signal: AbortSignal): Promise<FileEntry[]> => loadFolder(disk.id, folder, signal);
   const key = `folder ${disk.id} ${folder}`;
-  const { data, error, reload } = useLoaded(key, load, { everyMs: POLL_MS });
+  const loaded = useLoaded(key, load, { everyMs: POLL_MS });
+  const { reload } = loaded;
   const [act, setAct] = useState<Act>();
   const [isOver, setOver] = useState(false);
   const drop = (event: DragEvent): void => {
@@ -230,16 +232,9 @@ function Folder({ disk, folder }: FolderProps): JSX.Element {
     >
       <Toolbar disk={disk} folder={folder} onDone={reload} />
       <UploadList disk={disk.id} />
-      {data === undefined ? (
-        error === undefined ? (
-          <Loading />
-        ) : (
-          <Failure error={error} retry={reload} />
-        )
-      ) : (
-        <>
-          <Stale error={error} />
-          {data.length === 0 ? (
+      <Shown of={loaded}>
+        {(entries) =>
+          entries.length === 0 ? (
             <Empty title={text.files.none}>
               <p>{text.files.noneHint}</p>
             </Empty>
@@ -247,12 +242,12 @@ function Folder({ disk, folder }: FolderProps): JSX.Element {
             <Table
               label={text.disk.views['']}
               columns={columnsFor(disk.id, setAct)}
-              rows={data}
+              rows={entries}
               keyOf={(entry) => entry.key}
             />
-          )}
-        </>
-      )}
+          )
+        }
+      </Shown>
       {act === undefined ? null : (
         <ActDialog disk={disk.id} act={act} onClose={() => setAct(undefined)} onDone={reload} />
       )}

@@ -7,19 +7,17 @@ import { useLoaded } from '../lib/loading.ts';
 import { go, linkTo } from '../lib/router.ts';
 import { text } from '../text.ts';
 import { DiskIcon, PlusIcon } from '../ui/icons.tsx';
+import { Shown } from '../ui/loaded.tsx';
 import {
   Button,
   Confirm,
   Dialog,
   Empty,
-  Failure,
   Field,
   Form,
   Lines,
-  Loading,
   Page,
   Secret,
-  Stale,
   Status,
   type Values,
 } from '../ui/parts.tsx';
@@ -213,7 +211,8 @@ function DiskList({ disks, reload }: { disks: DiskInfo[]; reload: () => void }):
 }
 
 export function DisksPage(): JSX.Element {
-  const { data, error, reload } = useLoaded('disks', listDisks, { everyMs: POLL_MS });
+  const loaded = useLoaded('disks', listDisks, { everyMs: POLL_MS });
+  const { reload } = loaded;
   const [isCreating, setCreating] = useState(false);
   const create = (
     <Button kind="main" onClick={() => setCreating(true)}>
@@ -227,24 +226,17 @@ export function DisksPage(): JSX.Element {
   };
   return (
     <Page title={text.disks.title} actions={create}>
-      {data === undefined ? (
-        error === undefined ? (
-          <Loading />
-        ) : (
-          <Failure error={error} retry={reload} />
-        )
-      ) : (
-        <>
-          <Stale error={error} />
-          {data.length === 0 ? (
+      <Shown of={loaded}>
+        {(disks) =>
+          disks.length === 0 ? (
             <Empty title={text.disks.none}>
               <p>{text.disks.noneHint}</p>
             </Empty>
           ) : (
-            <DiskList disks={data} reload={reload} />
-          )}
-        </>
-      )}
+            <DiskList disks={disks} reload={reload} />
+          )
+        }
+      </Shown>
       {isCreating ? <CreateDialog onClose={close} /> : null}
     </Page>
   );

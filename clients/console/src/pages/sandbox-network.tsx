@@ -5,17 +5,8 @@ import { berth } from '../lib/berth.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { tell } from '../lib/notices.ts';
 import { text } from '../text.ts';
-import {
-  Choice,
-  Empty,
-  Failure,
-  Form,
-  Lines,
-  Loading,
-  Panel,
-  Stale,
-  type Values,
-} from '../ui/parts.tsx';
+import { Shown } from '../ui/loaded.tsx';
+import { Choice, Empty, Failure, Form, Lines, Loading, Panel, type Values } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
 import { When } from '../ui/when.tsx';
 import { linesOf } from './disks.tsx';
@@ -128,32 +119,25 @@ function Decisions({ id }: { id: string }): JSX.Element {
     const { value } = await pages.next();
     return value?.items ?? [];
   };
-  const { data, error, reload } = useLoaded(`decisions ${id}`, load, { everyMs: POLL_MS });
+  const loaded = useLoaded(`decisions ${id}`, load, { everyMs: POLL_MS });
   return (
     <Panel title={text.network.decisions}>
-      {data === undefined ? (
-        error === undefined ? (
-          <Loading />
-        ) : (
-          <Failure error={error} retry={reload} />
-        )
-      ) : (
-        <>
-          <Stale error={error} />
-          {data.length === 0 ? (
+      <Shown of={loaded}>
+        {(decisions) =>
+          decisions.length === 0 ? (
             <Empty title={text.network.noDecisions} />
           ) : (
             <Table
               label={text.network.decisions}
               columns={COLUMNS}
-              rows={data}
+              rows={decisions}
               keyOf={(each) =>
                 JSON.stringify([each.name, each.address, each.protocol, each.port, each.rule])
               }
             />
-          )}
-        </>
-      )}
+          )
+        }
+      </Shown>
     </Panel>
   );
 }

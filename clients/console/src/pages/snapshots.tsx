@@ -6,8 +6,9 @@ import { bytes } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { go, linkTo } from '../lib/router.ts';
 import { text } from '../text.ts';
-import { Button, Confirm, Empty, Failure, Loading, Page, Panel } from '../ui/parts.tsx';
-import { Stale, Status } from '../ui/parts.tsx';
+import { Shown } from '../ui/loaded.tsx';
+import { Button, Confirm, Empty, Page, Panel } from '../ui/parts.tsx';
+import { Status } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
 import { When } from '../ui/when.tsx';
 import { Descendants, loadFamily } from './sandbox-overview.tsx';
@@ -121,21 +122,10 @@ function Lists({
 }
 
 export function SnapshotsPage(): JSX.Element {
-  const { data, error, reload } = useLoaded('snapshots', loadFamily, { everyMs: POLL_MS });
+  const loaded = useLoaded('snapshots', loadFamily, { everyMs: POLL_MS });
   return (
     <Page title={text.snapshots.title}>
-      {data === undefined ? (
-        error === undefined ? (
-          <Loading />
-        ) : (
-          <Failure error={error} retry={reload} />
-        )
-      ) : (
-        <>
-          <Stale error={error} />
-          <Lists family={data} reload={reload} />
-        </>
-      )}
+      <Shown of={loaded}>{(family) => <Lists family={family} reload={loaded.reload} />}</Shown>
     </Page>
   );
 }
