@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { paths } from '../../agent/system/paths.ts';
@@ -9,6 +10,9 @@ const read = (path: string): Promise<string> => readFile(path, 'latin1').catch((
 
 const pids = async (): Promise<string[]> =>
   (await readdir('/proc')).filter((name) => /^\d+$/u.test(name));
+
+/** A variable of the environment that marks processes for {@link processesMarked}. */
+export const newMark = (): string => `BERTH_MARK=${randomBytes(8).toString('hex')}`;
 
 /** Processes of this host, in containers or not, whose arguments or environment hold the text. */
 export async function processesMarked(mark: string): Promise<string[]> {
@@ -30,6 +34,16 @@ export const hostIdOf = async (environment: Environment): Promise<string> =>
 /** Where a stack's agent mounts a disk. */
 export const diskMount = (stack: Stack, diskId: string): string =>
   paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', diskId);
+
+/** Names of the stack's agents that have a disk mounted. */
+export async function holdersOf({ agents }: Stack, diskId: string): Promise<string[]> {
+  const table = await read('/proc/self/mountinfo');
+  const targets = new Set(table.split('\n').map((line) => line.split(' ')[4]));
+  const holders = agents.filter(({ environment }) =>
+    targets.has(paths.mount(environment['AGENT_DATA_DIR'] ?? '', diskId)),
+  );
+  return holders.map(({ daemon }) => daemon.name);
+}
 
 /** Path of a disk's contents that a stack's agent has mounted. */
 export const diskContents = (stack: Stack, diskId: string): string =>

@@ -1,11 +1,10 @@
-import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiBody, ApiClient, ApiReply } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
-import { diskContents, hostTraces, processesMarked } from '../helpers/host.ts';
+import { diskContents, hostTraces, newMark, processesMarked } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { isFull } from '../helpers/full.ts';
@@ -31,8 +30,6 @@ test.afterEach.always(async (t) => {
 test.after.always(async (t) => {
   await t.context.stack.stop();
 });
-
-const newMark = (): string => `BERTH_MARK=${randomBytes(8).toString('hex')}`;
 
 const post = (api: ApiClient, diskId: string, command: string): Promise<ApiReply<ApiBody>> =>
   api.call('POST', `/api/disks/${diskId}/exec`, { command });

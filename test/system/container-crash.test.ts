@@ -8,8 +8,8 @@ import { existsSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
+import { type CrashContext, crashTest } from '../helpers/crash-test.ts';
 import { loopFiles } from '../helpers/loops.ts';
 import {
   type ApiSandbox,
@@ -17,36 +17,17 @@ import {
   commandSandbox,
   containerSettings,
   createSandbox,
-  Failpoints,
   outputOf,
   removeSandbox,
   sandboxPath,
   settledSandbox,
 } from '../helpers/sandboxes.ts';
-import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { isFull } from '../helpers/full.ts';
 
 const seed = Number(process.env['BERTH_TEST_SEED'] ?? Math.floor(Date.now() / 1000) % 100_000);
 
-interface Context {
-  readonly stack: Stack;
-  readonly api: ApiClient;
-  readonly points: Failpoints;
-}
-const test = anyTest as TestFn<Context>;
-
-test.before(async (t) => {
-  const points = new Failpoints(join(process.cwd(), `.local/container-crash-${process.pid}`));
-  const stack = await Stack.start({ ...containerSettings(), ...points.settings });
-  Object.assign(t.context, { stack, points, api: await stack.newClient() });
-});
-
-test.after.always(async (t) => {
-  await t.context.points.disarm();
-  await t.context.stack.stop();
-  await t.context.points.takeReached();
-});
+const test = crashTest(containerSettings());
 
 /** A single point, or all of them. */
 function sample(points: readonly string[]): string[] {
@@ -59,7 +40,7 @@ const listed = async (api: ApiClient): Promise<ApiSandbox[]> =>
   (await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes')).sandboxes;
 
 /** Everything on the host belongs to a sandbox that is listed, and fits its state. */
-async function assertNothingElse({ stack, api }: Context): Promise<void> {
+async function assertNothingElse({ stack, api }: CrashContext): Promise<void> {
   const directory = join(stack.environment['AGENT_DATA_DIR'] ?? '', 'sandboxes');
   const look = async (): Promise<Record<string, unknown>> => {
     const sandboxes = await listed(api);
@@ -91,7 +72,7 @@ async function assertNothingElse({ stack, api }: Context): Promise<void> {
 
 /** Kills the agent at the point that the action reaches, and starts another one. */
 async function crashAt(
-  { stack, points }: Context,
+  { stack, points }: CrashContext,
   point: string,
   action: () => Promise<unknown>,
 ): Promise<void> {
@@ -104,7 +85,7 @@ async function crashAt(
 }
 
 /** The points that an action reaches. */
-async function learn({ points }: Context, action: () => Promise<unknown>): Promise<string[]> {
+async function learn({ points }: CrashContext, action: () => Promise<unknown>): Promise<string[]> {
   await points.takeReached();
   await action();
   return sample(await points.takeReached());

@@ -1,8 +1,7 @@
 /* Disks mounted in sandboxes of two hosts: where sandboxes come to be, and what disks do then. */
-import { readFile } from 'node:fs/promises';
-import { paths } from '../../agent/system/paths.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk } from '../helpers/disks.ts';
+import { holdersOf } from '../helpers/host.ts';
 import { ObjectClient } from '../helpers/objects.ts';
 import {
   containerSettings,
@@ -11,7 +10,7 @@ import {
   outputOf,
   removeSandbox,
 } from '../helpers/sandboxes.ts';
-import type { Stack, StackNode } from '../helpers/stack.ts';
+import type { StackNode } from '../helpers/stack.ts';
 import { stackTest } from '../helpers/stack-test.ts';
 
 const { serial: test } = stackTest(containerSettings(), async ({ stack }) => {
@@ -19,17 +18,6 @@ const { serial: test } = stackTest(containerSettings(), async ({ stack }) => {
   await other.start();
   return {};
 });
-
-/** Names of the agents that have the disk mounted. */
-async function holdersOf({ agents }: Stack, diskId: string): Promise<string[]> {
-  const table = await readFile('/proc/self/mountinfo', 'utf8');
-  const targets = new Set(table.split('\n').map((line) => line.split(' ')[4]));
-  return agents
-    .filter(({ environment }) =>
-      targets.has(paths.mount(environment['AGENT_DATA_DIR'] ?? '', diskId)),
-    )
-    .map(({ daemon }) => daemon.name);
-}
 
 /** A disk with a file of its own name, handled by this host and idle. */
 async function diskOn(api: ApiClient, { environment }: StackNode, name: string): Promise<string> {

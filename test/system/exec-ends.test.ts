@@ -2,16 +2,12 @@
  * When the answer comes, the command's whole process tree is dead and the disk is out of it. What a
  * command leaves behind is looked for on the host, at once and without waiting.
  */
-import { randomBytes } from 'node:crypto';
 import { createDisk, exec } from '../helpers/disks.ts';
-import { diskMount, hostTraces, processesMarked, usersOfDisk } from '../helpers/host.ts';
+import { diskMount, hostTraces, newMark, processesMarked, usersOfDisk } from '../helpers/host.ts';
 import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const test = stackTest();
-
-/** A text in the environment of all processes of one command, to find them by. */
-const newMark = (): string => `BERTH_MARK=${randomBytes(8).toString('hex')}`;
 
 const leavesNothing = test.macro<[command: string, exitCode?: number]>({
   async exec(t, command, exitCode = 0) {

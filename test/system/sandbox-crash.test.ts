@@ -6,12 +6,11 @@
 import assert from 'node:assert';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import anyTest, { type TestFn } from 'ava';
-import type { ApiClient, ApiReply } from '../helpers/api.ts';
+import type { ApiReply } from '../helpers/api.ts';
+import { type CrashContext, crashTest } from '../helpers/crash-test.ts';
 import {
   type ApiSandbox,
   commandSandbox,
-  Failpoints,
   createSandbox,
   findSandbox,
   getSandbox,
@@ -23,34 +22,16 @@ import {
   sandboxSettings,
   settledSandbox,
 } from '../helpers/sandboxes.ts';
-import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { isFull } from '../helpers/full.ts';
 
 const SAMPLE = 1;
 const seed = Number(process.env['BERTH_TEST_SEED'] ?? Math.floor(Date.now() / 1000) % 100_000);
 
-interface Context {
-  readonly stack: Stack;
-  readonly api: ApiClient;
-  readonly points: Failpoints;
-}
-const test = anyTest as TestFn<Context>;
+const test = crashTest(sandboxSettings());
 
 // The making of a template is among the steps that an agent is killed in.
 delete process.env['TEMPLATES_DIR'];
-
-test.before(async (t) => {
-  const points = new Failpoints(join(process.cwd(), `.local/crash-${process.pid}`));
-  const stack = await Stack.start({ ...sandboxSettings(), ...points.settings });
-  Object.assign(t.context, { stack, points, api: await stack.newClient() });
-});
-
-test.after.always(async (t) => {
-  await t.context.points.disarm();
-  await t.context.stack.stop();
-  await t.context.points.takeReached();
-});
 
 /** A sample of the failpoints, the same for the same seed. */
 function sample(points: readonly string[]): string[] {
@@ -66,7 +47,7 @@ function sample(points: readonly string[]): string[] {
 }
 
 /** Asserts that everything left on the host belongs to an existing sandbox. */
-async function assertNothingElse({ stack, api }: Context): Promise<void> {
+async function assertNothingElse({ stack, api }: CrashContext): Promise<void> {
   const { sandboxes } = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
   const ids = new Set(sandboxes.map((sandbox) => sandbox.sandbox_id));
   const dataDir = stack.environment['AGENT_DATA_DIR'] ?? '';
@@ -169,7 +150,7 @@ const CHECK = 'sha256sum /run/random';
 
 /** Arms a failpoint, performs the action, and restarts the agent that was killed at it. */
 async function crashAt(
-  { stack, points }: Context,
+  { stack, points }: CrashContext,
   point: string,
   command: () => Promise<unknown>,
 ): Promise<void> {

@@ -1,7 +1,7 @@
 /* Two control nodes and two agents in one region, and a second region beside it on the same Redis. */
 import assert from 'node:assert';
 import { randomBytes } from 'node:crypto';
-import { readFile, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
@@ -9,7 +9,7 @@ import { paths } from '../../agent/system/paths.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { ApiClient, type ApiBody, type ApiReply } from '../helpers/api.ts';
 import { createDisk, exec, newName } from '../helpers/disks.ts';
-import { processesMarked } from '../helpers/host.ts';
+import { holdersOf, processesMarked } from '../helpers/host.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -58,14 +58,6 @@ test.after.always(async (t) => {
 
 const mountOn = ({ environment }: StackNode, diskId: string): string =>
   paths.mount(environment['AGENT_DATA_DIR'] ?? '', diskId);
-
-/** Names of the agents that have the disk mounted. */
-async function holdersOf({ agents }: Stack, diskId: string): Promise<string[]> {
-  const table = await readFile('/proc/self/mountinfo', 'utf8');
-  const targets = new Set(table.split('\n').map((line) => line.split(' ')[4]));
-  const holders = agents.filter((agent) => targets.has(mountOn(agent, diskId)));
-  return holders.map(({ daemon }) => daemon.name);
-}
 
 const post = (api: ApiClient, diskId: string, command: string): Promise<ApiReply<ApiBody>> =>
   api.call('POST', `/api/disks/${diskId}/exec`, { command });

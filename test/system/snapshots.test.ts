@@ -4,14 +4,13 @@
  */
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import anyTest, { type TestFn } from 'ava';
 import type { ApiClient, ApiReply } from '../helpers/api.ts';
+import { type CrashContext, crashTest } from '../helpers/crash-test.ts';
 import {
   type ApiSandbox,
   bring,
   commandSandbox,
   createSandbox,
-  Failpoints,
   findSandbox,
   getSandbox,
   outputOf,
@@ -22,7 +21,6 @@ import {
   sandboxSettings,
   settledSandbox,
 } from '../helpers/sandboxes.ts';
-import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 interface ApiSnapshot {
@@ -35,24 +33,7 @@ interface ApiSnapshot {
   readonly failure_reason?: string;
 }
 
-interface Context {
-  readonly stack: Stack;
-  readonly api: ApiClient;
-  readonly points: Failpoints;
-}
-const test = anyTest as TestFn<Context>;
-
-test.before(async (t) => {
-  const points = new Failpoints(join(process.cwd(), `.local/snapshots-${process.pid}`));
-  const stack = await Stack.start({ ...sandboxSettings(), ...points.settings });
-  Object.assign(t.context, { stack, points, api: await stack.newClient() });
-});
-
-test.after.always(async (t) => {
-  await t.context.points.disarm();
-  await t.context.stack.stop();
-  await t.context.points.takeReached();
-});
+const test = crashTest(sandboxSettings());
 
 const snapshotPath = (id: string): string => `/api/snapshots/${id}`;
 
@@ -200,7 +181,7 @@ test.serial(
 );
 
 /** Everything in the agent's directory of sandboxes. */
-const kept = async ({ stack }: Context): Promise<string[]> =>
+const kept = async ({ stack }: CrashContext): Promise<string[]> =>
   readdir(join(stack.environment['AGENT_DATA_DIR'] ?? '', 'sandboxes'));
 
 test.serial(

@@ -14,7 +14,7 @@ import {
   type GuestFrame,
 } from '../../../agent/guest-link/guest-protocol.ts';
 import { processSpec } from '../../helpers/guest.ts';
-import { orderly, PlayedGuest, welcome } from '../../helpers/played-guest.ts';
+import { exitOf, orderly, PlayedGuest, welcome } from '../../helpers/played-guest.ts';
 import { MiB } from '../../../shared/units.ts';
 
 async function endsWith(
@@ -39,15 +39,7 @@ const output = (offset: number, bytes: Buffer, stream = 1): GuestFrame => ({
   offset,
   bytes,
 });
-const exited = (end: number): GuestFrame => ({
-  type: 'exited',
-  request: 0,
-  id,
-  flags: 0,
-  status: 0,
-  end,
-  sinceEndMs: 0,
-});
+const exited = (end: number): GuestFrame => exitOf(id, end);
 const piece = Buffer.alloc(GUEST_LIMITS.payloadMax, 1);
 
 const breaches: Record<string, readonly GuestFrame[]> = {
