@@ -1,8 +1,8 @@
-import { existsSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { MicrovmSettings, SandboxSettings } from '../sandboxes/settings.ts';
+import { exists } from '../system/exists.ts';
 import { MACHINES_GROUP } from '../system/helper-group.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { CgroupHost } from '../system/cgroup.ts';
@@ -272,7 +272,7 @@ export class MicrovmDriver implements MachineDriver {
     const { vmId } = spec;
     signal.throwIfAborted();
     // A prewarmed machine that did not answer, or a failed attempt, has left its run directory.
-    if (existsSync(pathsOf(this.#host, vmId).run)) await this.reclaim(vmId);
+    if (await exists(pathsOf(this.#host, vmId).run)) await this.reclaim(vmId);
     await this.#mergeLayers(spec, signal);
     return this.#machines.start(vmId, vmCgroup(this.#host, vmId), signal, begin);
   }

@@ -49,7 +49,7 @@ export class RemovedHosts {
     await carrier.storage.check();
     for (const hostId of await carrier.storage.hosts()) {
       if (hostId === own || !(await directory.hosts.isRemoved(hostId))) continue;
-      using lock = await watch.lockSilent(hostId);
+      await using lock = await watch.lockSilent(hostId);
       if (lock !== undefined) await this.#clearHost(hostId);
     }
   }

@@ -12,7 +12,7 @@ import type { SandboxDepartures } from './sandbox-departures.ts';
 import type { SandboxOffers } from './sandbox-offers.ts';
 import type { SandboxRegistry } from './sandbox-registry.ts';
 import type { CarriedRow } from './moving/carried-sandbox.ts';
-import type { HostWatch, LostHost } from './moving/host-watch.ts';
+import type { HostWatch } from './moving/host-watch.ts';
 import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
 import type { Place } from './moving/shared-storage.ts';
 import { isAtRest } from './moving/taken-sandbox.ts';
@@ -97,14 +97,10 @@ export class SandboxMover {
     await departures.leaveTaken();
     this.#silencesKnown = silences;
     await offers.takeBack();
-    const lost = await watch.lost();
-    try {
-      if (this.#order === 'drained') await this.#giveAll();
-      else await adopter.repeatFailed();
-      if (this.#order === 'up') await this.#takeAll(lost);
-    } finally {
-      for (const host of lost) host[Symbol.dispose]();
-    }
+    await using lost = await watch.lost();
+    if (this.#order === 'drained') await this.#giveAll();
+    else await adopter.repeatFailed();
+    if (this.#order === 'up') await this.#takeAll(lost.hostIds);
   }
 
   /**
@@ -127,11 +123,11 @@ export class SandboxMover {
     } else if (had) log.warn({ sandboxes: departures.count }, 'sandbox:noOtherHost');
   }
 
-  async #takeAll(lost: readonly LostHost[]): Promise<void> {
+  async #takeAll(lost: readonly string[]): Promise<void> {
     const { capacity } = this.#deps;
     if (capacity.load.isLow) return;
     let left = await this.#takeFrom('released', TAKEN_AT_ONCE_MAX);
-    for (const { hostId } of lost) left = await this.#takeFrom({ hostId }, left);
+    for (const hostId of lost) left = await this.#takeFrom({ hostId }, left);
   }
 
   /** Whether another host is up that may take what this one gives up. */

@@ -1,4 +1,3 @@
-import { existsSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import Type from 'typebox';
@@ -47,9 +46,9 @@ export const readBase = (directory: string): Promise<DiskBase | undefined> =>
  */
 export async function findBase(directory: string, host: BaseHost): Promise<DiskBase> {
   const base = (await readBase(directory)) ?? { path: host.rootDisk };
-  if (existsSync(base.path)) return base;
+  if (await exists(base.path)) return base;
   const link = linkOf(directory, base);
-  if (link !== undefined && existsSync(link)) return { ...base, path: link };
+  if (link !== undefined && (await exists(link))) return { ...base, path: link };
   throw new Error(`the image that its disk began with, ${base.path}, is gone`);
 }
 
@@ -60,7 +59,7 @@ export async function standsOnCopy(directory: string, host: BaseHost): Promise<b
   // Machines from before each had a link stand on the copy itself.
   const { path } = base;
   const isCopy = path === linkOf(directory, base) || path === host.bases.pathOf(base.copy);
-  return isCopy && existsSync(path);
+  return isCopy && (await exists(path));
 }
 
 const linkOf = (directory: string, { copy }: DiskBase): string | undefined =>

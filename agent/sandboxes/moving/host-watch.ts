@@ -1,4 +1,3 @@
-import { closeSync } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -11,7 +10,7 @@ import {
 import { errnoOf } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
-import { native } from '../../native/native.ts';
+import { type FileLock, takeLock } from '../../system/file-lock.ts';
 import { readOptional } from '../../system/write-once.ts';
 import { newSign, tellsOfLinks } from './alive-sign.ts';
 import type { SharedStorage } from './shared-storage.ts';
@@ -25,10 +24,9 @@ export interface HostWatchDeps {
   readonly log: Logger;
 }
 
-/** A host whose machines may be taken. */
-export interface LostHost extends Disposable {
-  readonly hostId: string;
-  readonly by: 'operator' | 'storage';
+/** Hosts whose machines may be taken, until it is disposed of: no agent of them starts before. */
+interface LostHosts extends AsyncDisposable {
+  readonly hostIds: readonly string[];
 }
 
 interface Sight {
@@ -52,7 +50,7 @@ export class HostWatch {
   readonly #sights = new Map<string, Sight>();
   readonly #reported = new Set<string>();
   #own: FileHandle | undefined;
-  #lock: number | undefined;
+  #lock: FileLock | undefined;
   #locksCount = false;
   #hasLinks = false;
 
@@ -93,9 +91,13 @@ export class HostWatch {
     return without;
   }
 
-  /** The hosts that have machines here and are lost; dispose each before the next call. */
-  async lost(): Promise<LostHost[]> {
-    const lost: LostHost[] = [];
+  /**
+   * The hosts that have machines here and are lost; dispose of them before the next call.
+   * @throws Error when the storage or the directory does not tell; no lock is held then
+   */
+  async lost(): Promise<LostHosts> {
+    await using locks = new AsyncDisposableStack();
+    const hostIds: string[] = [];
     let alive = 0;
     for (const hostId of await this.#others()) {
       const silentMs = await this.#look(hostId);
@@ -104,10 +106,10 @@ export class HostWatch {
         if (alive >= WATCHED_MIN) break;
         continue;
       }
-      const found = await this.#judge(hostId, silentMs);
-      if (found !== undefined) lost.push(found);
+      if (await this.#isLost(hostId, silentMs, locks)) hostIds.push(hostId);
     }
-    return lost;
+    const kept = locks.move();
+    return { hostIds, [Symbol.asyncDispose]: () => kept.disposeAsync() };
   }
 
   /**
@@ -115,10 +117,9 @@ export class HostWatch {
    * starts, until it is disposed of.
    * @returns undefined while there may be one
    */
-  async lockSilent(hostId: string): Promise<Disposable | undefined> {
+  async lockSilent(hostId: string): Promise<FileLock | undefined> {
     if ((await this.#look(hostId)) < LIMITS.hostTtlMs) return undefined;
-    const lock = await this.#tryLock(hostId);
-    return lock === undefined ? undefined : { [Symbol.dispose]: () => closeSync(lock) };
+    return this.#tryLock(hostId);
   }
 
   async close(): Promise<void> {
@@ -143,31 +144,33 @@ export class HostWatch {
     this.#reported.delete(hostId);
     // A living host's lock must keep this host out.
     if (before !== undefined && !this.#locksCount) {
-      const lock = await this.#tryLock(hostId);
+      await using lock = await this.#tryLock(hostId);
       if (lock === undefined) this.#locksCount = true;
-      else closeSync(lock);
     }
     return 0;
   }
 
-  async #judge(hostId: string, silentMs: number): Promise<LostHost | undefined> {
+  /** @param locks gets the lock of a host that no operator said is off */
+  async #isLost(hostId: string, silentMs: number, locks: AsyncDisposableStack): Promise<boolean> {
     const { storage, hosts, hostLostMs, log } = this.#deps;
-    if ((await storage.list({ hostId })).length === 0) return undefined;
+    if ((await storage.list({ hostId })).length === 0) return false;
     const entry = await hosts.get(hostId);
-    if (isOff(entry)) return { hostId, by: 'operator', [Symbol.dispose]: () => undefined };
+    if (isOff(entry)) return true;
     if (hostLostMs === 0 || silentMs < hostLostMs || (entry !== undefined && isPresent(entry)))
-      return undefined;
+      return false;
     const lock = this.#locksCount ? await this.#tryLock(hostId) : undefined;
-    if (lock !== undefined)
-      return { hostId, by: 'storage', [Symbol.dispose]: () => closeSync(lock) };
+    if (lock !== undefined) {
+      locks.use(lock);
+      return true;
+    }
     if (!this.#reported.has(hostId)) log.warn({ lostHostId: hostId }, 'host:lostUnfenced');
     this.#reported.add(hostId);
-    return undefined;
+    return false;
   }
 
-  async #tryLock(hostId: string): Promise<number | undefined> {
+  async #tryLock(hostId: string): Promise<FileLock | undefined> {
     try {
-      return await native.takeLock(this.#pathOf(hostId));
+      return await takeLock(this.#pathOf(hostId));
     } catch (error) {
       if (errnoOf(error) === 'EAGAIN') return undefined;
       throw error;
@@ -194,7 +197,7 @@ export class HostWatch {
     this.#own = undefined;
     this.#lock = undefined;
     await own?.close().catch(() => undefined);
-    if (lock !== undefined) closeSync(lock);
+    await lock?.[Symbol.asyncDispose]();
   }
 
   #pathOf(hostId: string): string {

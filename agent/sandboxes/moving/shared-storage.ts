@@ -1,10 +1,9 @@
-import { closeSync } from 'node:fs';
 import { mkdir, readdir, rename, rm, rmdir, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { errnoOf } from '../../../shared/errors.ts';
 import { hostIdPattern, sandboxIdPattern } from '../../../shared/ids.ts';
-import { native } from '../../native/native.ts';
 import { failpoint } from '../../system/failpoint.ts';
+import { type FileLock, takeLock } from '../../system/file-lock.ts';
 import { paths } from '../../system/paths.ts';
 import { type SharedPlaces, sharedPlaces } from '../../system/sandbox-places.ts';
 import { checkMark, markStorage } from '../../system/storage-mark.ts';
@@ -144,14 +143,10 @@ export class SharedStorage {
   /** Removes a machine that no host goes on with. @returns false when it is in use, or was moved */
   async discard(vmId: string, at: Place): Promise<boolean> {
     const directory = this.directoryOf(vmId, at);
-    const lock = await lockMachine(directory);
+    await using lock = await lockMachine(directory);
     if (lock === undefined) return false;
-    try {
-      const remove = (): Promise<void> => rm(directory, { recursive: true, force: true });
-      await failpoint('discard machine', remove);
-    } finally {
-      closeSync(lock);
-    }
+    const remove = (): Promise<void> => rm(directory, { recursive: true, force: true });
+    await failpoint('discard machine', remove);
     return true;
   }
 
@@ -183,9 +178,9 @@ export class SharedStorage {
 }
 
 /** @returns undefined while somebody uses the machine, or when it was moved meanwhile */
-async function lockMachine(directory: string): Promise<number | undefined> {
+async function lockMachine(directory: string): Promise<FileLock | undefined> {
   try {
-    return await native.takeLock(lockOf(directory));
+    return await takeLock(lockOf(directory));
   } catch (error) {
     // EWOULDBLOCK is EAGAIN; the others: it was moved meanwhile.
     if (['EAGAIN', 'ENOENT', 'ESTALE'].includes(errnoOf(error) ?? '')) return undefined;
@@ -195,16 +190,19 @@ async function lockMachine(directory: string): Promise<number | undefined> {
 
 /** Renames a directory whose lock nobody holds; durable. */
 async function moveLocked(from: string, to: string): Promise<boolean> {
-  const lock = await lockMachine(from);
+  if (!(await renameLocked(from, to))) return false;
+  await Promise.all([dirname(from), dirname(to)].map(syncPath));
+  return true;
+}
+
+async function renameLocked(from: string, to: string): Promise<boolean> {
+  await using lock = await lockMachine(from);
   if (lock === undefined) return false;
   try {
     await rename(from, to);
+    return true;
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return false;
     throw error;
-  } finally {
-    closeSync(lock);
   }
-  await Promise.all([dirname(from), dirname(to)].map(syncPath));
-  return true;
 }

@@ -81,7 +81,7 @@ serial('only machines without a record go, of hosts that are removed and silent'
   const lock = await native.takeLock(join(other.storage.directoryOf(used), 'lock'));
   const sign = async (): Promise<boolean> => {
     const silent = await own.watch.lockSilent(hostId);
-    silent?.[Symbol.dispose]();
+    await silent?.[Symbol.asyncDispose]();
     return silent !== undefined;
   };
 
@@ -124,7 +124,7 @@ serial('nothing goes while a record of the directory names the host', async (t) 
   await other.watch.close();
   await waitFor('its silence', async () => {
     const silent = await own.watch.lockSilent(other.hostId);
-    silent?.[Symbol.dispose]();
+    await silent?.[Symbol.asyncDispose]();
     return silent !== undefined;
   });
   await own.removed.clear();
