@@ -74,7 +74,15 @@ export class ExecOutput {
     this.#end = end;
   }
 
-  /** Opens a command's output: new, or as a former agent left it. */
+  /** The output of a command that has none yet, and a place for it. */
+  static create(place: OutputPlace, execId: string): Promise<ExecOutput> {
+    return place.onThread(async () => {
+      await mkdir(place.directory, { recursive: true, mode: 0o700 });
+      return new ExecOutput(place, execId, [], 0);
+    });
+  }
+
+  /** Opens a command's output as a former agent left it. */
   static open(place: OutputPlace, execId: string): Promise<ExecOutput> {
     return place.onThread(() => ExecOutput.#open(place, execId));
   }

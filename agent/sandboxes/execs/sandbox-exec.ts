@@ -18,6 +18,9 @@ const SIGKILL = 9;
 // Shells add the signal's number to this for the exit code of a process that a signal ended.
 const SIGNAL_EXIT_CODE = 128;
 
+/** When the end of its time is tried again, after the journal could not be written. */
+const RETRY_MS = 1_000;
+
 /** Times of ending are rounded to milliseconds, by two clocks. */
 const CLOCK_ERROR_MS = 10;
 
@@ -164,6 +167,7 @@ export class SandboxExec {
     clearTimeout(this.#timer);
     this.#channel = undefined;
     await this.#messages.idle;
+    clearTimeout(this.#timer); // One of them may have set it.
     await this.#output.close();
   }
 
@@ -246,11 +250,21 @@ export class SandboxExec {
     });
   }
 
-  #watchTime(): void {
+  #watchTime(msMin = 0): void {
     const { timeoutAt } = this.#row;
     if (timeoutAt === undefined) return;
-    const remainingMs = timerMs(timeoutAt - Date.now());
-    this.#timer = setTimeout(() => this.#handle(() => this.end('timed_out')), remainingMs);
+    const remainingMs = timerMs(Math.max(timeoutAt - Date.now(), msMin));
+    this.#timer = setTimeout(() => this.#handle(() => this.#timeOut()), remainingMs);
     this.#timer.unref();
+  }
+
+  /** Tried again when it fails: the command would run on for as long as it likes. */
+  async #timeOut(): Promise<void> {
+    try {
+      await this.end('timed_out');
+    } catch (error) {
+      this.#watchTime(RETRY_MS);
+      throw error;
+    }
   }
 }

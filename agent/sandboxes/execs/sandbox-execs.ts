@@ -222,12 +222,13 @@ export class SandboxExecs {
     );
   }
 
-  /** Journals a new command. */
+  /** Journals a new command, once there is a place for its output: none is journalled that cannot begin. */
   async #enter(row: SandboxExecRow): Promise<SandboxExec> {
     this.#begun.add(row.id);
     try {
+      const output = await ExecOutput.create(this.#place(), row.id);
       await failpoint('journal exec', () => this.#journal.beginExec(row));
-      return await this.#open(row);
+      return new SandboxExec(this.#records, output, row, this.#log);
     } catch (error) {
       this.#begun.delete(row.id);
       throw error;

@@ -3,83 +3,15 @@
  * steps of the agent is what a guest seldom does, and does.
  */
 import { randomUUID } from 'node:crypto';
-import { join } from 'node:path';
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
-import { onAnyThread } from '../../../../agent/sandboxes/execs/shared-threads.ts';
-import { Journal } from '../../../../agent/journal/journal.ts';
-import { GuestChannel } from '../../../../agent/guest-link/guest-channel.ts';
+import type { GuestChannel } from '../../../../agent/guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../../../../agent/guest-link/guest-errors.ts';
-import { GuestLink } from '../../../../agent/guest-link/guest-link.ts';
-import {
-  SandboxExecs,
-  type SandboxExecSpec,
-} from '../../../../agent/sandboxes/execs/sandbox-execs.ts';
 import { LIMITS } from '../../../../shared/limits.ts';
-import { createLogger } from '../../../../shared/log.ts';
-import {
-  GUEST_LIMITS,
-  type GuestFrame,
-  type GuestProcessRecord,
-} from '../../../../agent/guest-link/guest-protocol.ts';
+import { GUEST_LIMITS, type GuestFrame } from '../../../../agent/guest-link/guest-protocol.ts';
+import { openExecs, spec } from '../../../helpers/played-execs.ts';
 import { exitOf, orderly, PlayedGuest, recordOf } from '../../../helpers/played-guest.ts';
-import { newSandbox } from '../../../helpers/sandbox-records.ts';
-import { temporaryDirectory } from '../../../helpers/temporary.ts';
 import { waitFor } from '../../../helpers/wait.ts';
-
-class PlayedLink extends GuestLink {
-  channel: GuestChannel | undefined;
-  processes: readonly GuestProcessRecord[] = [];
-
-  /** A new epoch with this guest. */
-  async open(guest: PlayedGuest): Promise<void> {
-    const { channel, processes } = await GuestChannel.open(guest.theirs);
-    this.channel = channel;
-    this.processes = processes;
-    this.emit('opened', channel, processes);
-  }
-
-  close(): void {
-    this.channel?.close();
-    this.channel = undefined;
-  }
-}
-
-const spec = (command: string): SandboxExecSpec => ({
-  id: randomUUID(),
-  command,
-  environment: {},
-  hasTerminal: false,
-  timeoutSeconds: undefined,
-});
-
-/** A journal with one sandbox that may run two commands at once. */
-async function openExecs() {
-  const directory = await temporaryDirectory();
-  const journal = await Journal.open(join(directory.path, 'journal.sqlite'));
-  const row = newSandbox();
-  await journal.sandboxes.insert(row);
-  const parts = { journal: journal.sandboxes, log: createLogger('test', {}) };
-  const execs = new SandboxExecs(row.id, 2, {
-    place: () => ({ directory: join(directory.path, 'output'), onThread: onAnyThread }),
-    ...parts,
-  });
-  const link = new PlayedLink();
-  await link.open(new PlayedGuest(orderly));
-  execs.attach(link);
-  return {
-    execs,
-    link,
-    journal: journal.sandboxes,
-    sandboxId: row.id,
-    async [Symbol.asyncDispose]() {
-      link.close();
-      await execs.detach();
-      await journal.close();
-      await directory[Symbol.asyncDispose]();
-    },
-  };
-}
 
 /** A guest that tells of these processes, and right behind its list of their ends. */
 const guestThatEnds = (ids: readonly string[], ends: readonly GuestFrame[]): PlayedGuest => {
