@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Job, Worker } from 'bullmq';
 import { Redis } from 'ioredis';
+import { runInBackground } from '../../shared/background.ts';
 import { queues } from '../../shared/directory/keys.ts';
 import { primaryOf } from '../../shared/directory/primary-of.ts';
 import { queueConnection } from '../../shared/directory/redis.ts';
@@ -65,6 +66,7 @@ export class JobWorker {
   readonly #lostJobs: LostJobs[] = [];
   readonly #turns = new JobTurns();
   #isDraining = false;
+  #isClosed = false;
   readonly #largeAnswers = new FairTurns({ count: 1, perAccountMax: 1, refusal: '' });
 
   constructor(deps: JobWorkerDeps) {
@@ -96,6 +98,7 @@ export class JobWorker {
 
   /** Stops taking jobs; resolves when the running ones have been answered. */
   async close(): Promise<void> {
+    this.#isClosed = true;
     for (const lost of this.#lostJobs) lost.close();
     this.#turns.close();
     await Promise.all(Object.values(this.#workers).map((worker) => worker.close()));
@@ -115,6 +118,7 @@ export class JobWorker {
     const worker: Worker = new PromptWorker(queue, process, {
       connection: this.#redis,
       prefix: queues.prefix(hostId),
+      autorun: false,
       concurrency: concurrency + REFUSALS_AT_ONCE,
       runRetryDelay: RETRY_MS,
       maxStalledCount: 0,
@@ -124,6 +128,10 @@ export class JobWorker {
     const lost = new LostJobs(worker, (job) => this.#refuseLost(job), log);
     this.#lostJobs.push(lost);
     worker.on('error', (error) => log.warn({ queue, err: error.message }, 'worker:error'));
+    runInBackground('job.take', async () => {
+      await lost.known;
+      if (!this.#isClosed) await worker.run();
+    });
     return worker;
   }
 

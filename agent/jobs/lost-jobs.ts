@@ -14,7 +14,9 @@ export class LostJobs {
   readonly #onLost: (job: Job) => void;
   readonly #log: Logger;
   readonly #stop: () => void;
-  readonly #startedAt = Date.now();
+  readonly #known = Promise.withResolvers<void>();
+  /** Jobs that a former agent of this host took, as the queue lists them before this one takes any. */
+  #former: ReadonlySet<string> | undefined;
   readonly #running = new Set<string>();
   /** Jobs that ended here, until Redis no longer lists them as active. */
   readonly #done = new Set<string>();
@@ -29,6 +31,14 @@ export class LostJobs {
     this.#onLost = onLost;
     this.#log = log;
     this.#stop = repeatInBackground('job.findLost', CHECK_EVERY_MS, () => this.#check());
+  }
+
+  /**
+   * Resolves when it knows the jobs of a former agent. No job may be taken before: by their times they
+   * could not be told from this one's, since clocks are set.
+   */
+  get known(): Promise<void> {
+    return this.#known.promise;
   }
 
   /**
@@ -55,6 +65,8 @@ export class LostJobs {
     try {
       const doneBefore = [...this.#done];
       const [active = []]: string[][] = await this.#worker.backend.getRanges(['active']);
+      this.#former ??= new Set(active);
+      this.#known.resolve();
       const absent = active.filter((id) => !this.#running.has(id) && !this.#done.has(id));
       for (const id of doneBefore) if (!active.includes(id)) this.#done.delete(id);
       // Lost means absent at two checks in a row: a job may be arriving, or leaving the queue.
@@ -77,7 +89,7 @@ export class LostJobs {
       if (job === undefined || this.#running.has(id) || this.#done.has(id)) return;
       this.#settled.add(id);
       // A job that a former agent of this host took may have begun.
-      if ((job.processedOn ?? this.#startedAt) >= this.#startedAt) this.#onLost(job);
+      if (this.#former?.has(id) !== true) this.#onLost(job);
     } catch (error) {
       this.#log.warn({ jobId: id, err: toError(error) }, 'job:lostReportFailed');
     }

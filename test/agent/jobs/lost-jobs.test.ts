@@ -11,9 +11,13 @@ import { waitFor } from '../../helpers/wait.ts';
 /** A key in the slot of the queue. */
 const ASIDE = '{bull}:aside';
 
+const HOUR_MS = 3_600_000;
+
 /** A queue whose jobs the test takes itself, by id, and what is told of those that are lost. */
 async function openQueue(): Promise<
   AsyncDisposable & {
+    /** A job that a former agent took, by a clock that was set back since. */
+    readonly former: string;
     readonly take: () => Promise<string>;
     readonly jobs: LostJobs;
     /** Ids, in the order of the reports. */
@@ -36,10 +40,13 @@ async function openQueue(): Promise<
     const job = await worker.getNextJob(randomUUID());
     return job?.id ?? '';
   };
+  const former = await take();
+  await redis.hset(worker.toKey(former), 'processedOn', Date.now() + HOUR_MS);
   const reported: string[] = [];
   const report = ({ id = '' }: { id?: string | undefined }): unknown => reported.push(id);
   const jobs = new LostJobs(worker, report, pino({ level: 'silent' }));
   opened.defer(() => jobs.close());
+  await jobs.known;
   const hide = async (id: string): Promise<() => Promise<unknown>> => {
     const key = worker.toKey(id);
     await redis.rename(key, ASIDE);
@@ -47,7 +54,7 @@ async function openQueue(): Promise<
     return () => redis.rename(ASIDE, key);
   };
   const kept = opened.move();
-  return { take, jobs, reported, hide, [Symbol.asyncDispose]: () => kept.disposeAsync() };
+  return { former, take, jobs, reported, hide, [Symbol.asyncDispose]: () => kept.disposeAsync() };
 }
 
 test('a job that nobody has is lost; one at work is not, nor one that is done here', async (t) => {
@@ -62,6 +69,16 @@ test('a job that nobody has is lost; one at work is not, nor one that is done he
   await waitFor('the lost one', async () => reported.includes(lost));
   t.deepEqual(reported, [lost]);
   t.false(jobs.begin(lost), 'its caller was told that it never begins');
+});
+
+test('a job that a former agent took is not said never to have begun, by whatever clock', async (t) => {
+  await using queue = await openQueue();
+  const { former, jobs, reported } = queue;
+  const lost = await queue.take();
+  // The lost job came last, so the former agent's was looked at at least as often.
+  await waitFor('the lost one', async () => reported.includes(lost));
+  t.deepEqual(reported, [lost]);
+  t.false(jobs.begin(former), 'nobody begins it again');
 });
 
 test('a lost job that cannot be read now is reported later, and keeps no other from it', async (t) => {
