@@ -55,13 +55,14 @@ export class SandboxCreator {
     const { capacity, images, policies, prewarmed } = this.#deps;
     this.#refuseIfKnown(sandboxId);
     capacity.refuseIfFull(config);
+    const policy = policies.store(sandboxId, network); // What it refuses must hold no image.
     const digest = image?.digest;
     const held = digest === undefined ? undefined : await images.hold(sandboxId, digest);
     if (held !== undefined) this.#refuseIfGone(sandboxId);
     const described = image === undefined ? this.#description : {};
     const origin = {
       ...{ id: sandboxId, accountId, config: { ...config, ...described }, environment },
-      ...policies.store(sandboxId, network),
+      ...policy,
       image: image && held ? toBase(image.reference, held) : image,
     };
     if (image !== undefined && held === undefined) {
@@ -119,17 +120,17 @@ export class SandboxCreator {
     const { sandboxId, accountId, snapshotId, config, network } = given;
     this.#refuseIfKnown(sandboxId);
     const { capacity, images, policies, snapshots } = this.#deps;
-    capacity.refuseIfFull(snapshots.findReady({ accountId, snapshotId }).row.config);
-    const { image } = snapshots.findReady({ accountId, snapshotId }).row;
+    const { row } = snapshots.findReady({ accountId, snapshotId });
+    capacity.refuseIfFull(row.config);
+    // Before the image is held: what it refuses must hold none.
+    const policy =
+      network === undefined ? policies.copy(row, sandboxId) : policies.store(sandboxId, network);
+    const { image } = row;
     if (image?.digest !== undefined) {
       await images.hold(sandboxId, image.digest);
       this.#refuseIfGone(sandboxId, () => snapshots.findReady({ accountId, snapshotId }));
     }
     const snapshot = snapshots.findReady({ accountId, snapshotId });
-    const policy =
-      network === undefined
-        ? policies.copy(snapshot.row, sandboxId)
-        : policies.store(sandboxId, network);
     const taken = this.#takePrewarmed(snapshot);
     const child = this.#addNew(
       {

@@ -14,11 +14,11 @@ import { Beat } from '../../agent/system/beat.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newAccountId, newHostId, newSandboxId } from '../../shared/ids.ts';
 import { StorageWatch } from '../../shared/storage-watch.ts';
-import { noMounts } from './no-mounts.ts';
 import type { FakeTime } from './fake-time.ts';
 import { type Gate, InMemoryDriver } from './in-memory-driver.ts';
 import { InMemoryHost } from './in-memory-host.ts';
 import { InMemoryImages } from './in-memory-images.ts';
+import { InMemoryMounts } from './in-memory-mounts.ts';
 import { InMemoryPolicies } from './in-memory-policies.ts';
 import { InMemoryNamespaces } from './in-memory-namespaces.ts';
 import { startRedis } from './redis.ts';
@@ -53,6 +53,7 @@ export class HostedSandboxes implements AsyncDisposable {
   readonly namespaces = new InMemoryNamespaces();
   readonly policies = new InMemoryPolicies();
   readonly images = new InMemoryImages();
+  readonly mounts = new InMemoryMounts();
   readonly accountId = newAccountId();
   /** In memory, so it is always there. */
   readonly storage = { refuseIfUnusable: () => undefined };
@@ -69,10 +70,14 @@ export class HostedSandboxes implements AsyncDisposable {
     this.#stack = stack;
   }
 
-  /** @param given of a Redis that must have been started before time was faked */
+  /**
+   * @param given of a Redis that must have been started before time was faked
+   * @param hasNetwork whether its sandboxes may have network policies
+   */
   static async open(
     given?: Redis,
     changes: Partial<SandboxSettings> = {},
+    { hasNetwork = true }: { readonly hasNetwork?: boolean } = {},
   ): Promise<HostedSandboxes> {
     const stack = new AsyncDisposableStack();
     const { path: dataDir } = stack.use(await temporaryDirectory());
@@ -97,8 +102,8 @@ export class HostedSandboxes implements AsyncDisposable {
             new InMemoryDriver(hosted.machines, { gate, hasTemplates: prewarms }),
           observeStart: () => undefined,
           namespaces: hosted.namespaces,
-          policies: hosted.policies,
-          mounts: noMounts,
+          policies: hasNetwork ? hosted.policies : undefined,
+          mounts: hosted.mounts,
           encryptionKeys: [ENCRYPTION_KEY],
         },
       );

@@ -1,9 +1,11 @@
 /* Sandboxes on images that their host has to get first. Machines and images are in memory. */
+import { randomUUID } from 'node:crypto';
 import test from 'ava';
 import type { BuiltImage } from '../../../agent/images/built-image.ts';
 import type { SandboxActor } from '../../../agent/sandboxes/sandbox-actor.ts';
 import type { SandboxRef } from '../../../agent/sandboxes/sandbox-registry.ts';
 import { AppError } from '../../../shared/errors.ts';
+import type { NetworkPolicy } from '../../../shared/schemas/network-policy.ts';
 import { HostedSandboxes } from '../../helpers/hosted-sandboxes.ts';
 import { builtImage, DIGEST, InMemoryImages } from '../../helpers/in-memory-images.ts';
 import { waitFor } from '../../helpers/wait.ts';
@@ -123,6 +125,28 @@ test('forks and the next agent hold the image of a sandbox', async (t) => {
   t.is(hosted.machines.disks.get(fork.row.vmId)?.image, builtImage().rootDisk);
   await hosted.stopAgent();
   await hosted.startAgent();
+  t.is(hosted.images.holds.get(DIGEST), 2);
+});
+
+test('a sandbox that is refused for its network policy holds no image', async (t) => {
+  await using hosted = await HostedSandboxes.open(undefined, {}, { hasNetwork: false });
+  hosted.images.present.set(DIGEST, builtImage());
+  const network: NetworkPolicy = { egress: { default: 'deny' } };
+  const image = { reference, digest: DIGEST };
+  const refused = hosted.creator.create({ ...hosted.newSandbox(), image, network });
+  await t.throwsAsync(refused, { code: 'not_enabled' });
+  t.is(hosted.images.holds.get(DIGEST) ?? 0, 0);
+  const source = await hosted.creator.create({ ...hosted.newSandbox(), image });
+  await runs(() => source);
+  const { accountId, id } = source;
+  const wanted = { snapshotId: randomUUID(), name: 'kept' };
+  const snapshot = await hosted.creator.snapshot({ accountId, sandboxId: id }, wanted);
+  await snapshot.made;
+  t.is(hosted.images.holds.get(DIGEST), 2);
+  const { sandboxId } = hosted.newSandbox();
+  const from = { sandboxId, accountId, snapshotId: snapshot.row.id, config: { name: 'child' } };
+  const child = hosted.creator.createFromSnapshot({ ...from, environment: undefined, network });
+  await t.throwsAsync(child, { code: 'not_enabled' });
   t.is(hosted.images.holds.get(DIGEST), 2);
 });
 
