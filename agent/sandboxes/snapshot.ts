@@ -163,12 +163,24 @@ export class Snapshot {
       await this.#enter('ready', { hasMemory, sizeBytes: await driver.storedBytes(id) });
     } catch (error) {
       log.warn({ snapshotId: id, err: toError(error) }, 'snapshot:createFailed');
-      // If this fails as well, the next agent finds the row as it is, and fails it then.
-      await this.#fail(toError(error).message).catch((err: unknown) =>
-        log.error({ snapshotId: id, err: toError(err) }, 'snapshot:journalFailed'),
-      );
+      await this.#failAtLast(toError(error).message);
     }
     await this.publish();
+  }
+
+  /** Repeats it while the journal cannot be written: until then the snapshot can not even be deleted. */
+  async #failAtLast(reason: string): Promise<void> {
+    const attempt = async (): Promise<boolean> => {
+      try {
+        await this.#fail(reason);
+        return true;
+      } catch (error) {
+        const { id: snapshotId } = this.#row;
+        this.#deps.log.error({ snapshotId, err: toError(error) }, 'snapshot:journalFailed');
+        return false;
+      }
+    };
+    if (!(await attempt())) await repeatUntilDone(attempt, this.#detached.signal);
   }
 
   /** Journals the failure and removes what was made; a later agent would remove it, too. */

@@ -6,6 +6,7 @@ import type { NewFromSnapshot } from '../../../agent/sandboxes/new-sandbox.ts';
 import type { SandboxActor } from '../../../agent/sandboxes/sandbox-actor.ts';
 import type { Snapshot } from '../../../agent/sandboxes/snapshot.ts';
 import { Snapshots } from '../../../shared/directory/snapshots.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 import { parseNetworkPolicy } from '../../../shared/network/parse-policy.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import { TimedSandboxes } from '../../helpers/timed-sandboxes.ts';
@@ -154,6 +155,25 @@ test('a snapshot that cannot be made says why, and keeps neither files nor name'
   t.is((await directory().findByName(hosted.accountId, 'kept'))?.id, again.row.id);
   t.is(await hosted.registry.deleteSnapshot(snapshotRefOf(snapshot)), undefined);
   t.deepEqual((await directory().list(hosted.accountId, {})).items.length, 1);
+});
+
+test('a snapshot whose end cannot be journalled fails once it can, and is deleted', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const source = await host.create();
+  const failing = new Set(['before journal snapshot ready', 'before journal snapshot failed']);
+  interceptFailpoints(async (point) => {
+    if (failing.delete(point)) throw new Error('the disk is full');
+  });
+  const wanted = { snapshotId: randomUUID(), name: 'kept' };
+  const snapshot = await hosted.creator.snapshot(refOf(source), wanted);
+  await time.until('both failures', () => failing.size === 0);
+  const deleting = (): Promise<unknown> => hosted.registry.deleteSnapshot(snapshotRefOf(snapshot));
+  await t.throwsAsync(deleting(), { code: 'snapshot_not_ready' });
+  await time.pass(LIMITS.removalRetryMsMax);
+  await time.until('its end', () => snapshot.record.status === 'failed');
+  t.is(await deleting(), undefined);
+  t.deepEqual(hosted.machines.list(), [source.id]);
 });
 
 test('a snapshot that its creator gave up is taken back, before and after it was made', async (t) => {
