@@ -9,6 +9,8 @@ import type { SandboxPolicies } from './sandbox-policies.ts';
 interface PauseDrainDeps {
   readonly policies: SandboxPolicies;
   readonly log: Logger;
+  /** The pause has failed, maybe after its callers have waited for long enough. */
+  readonly failed: () => void;
 }
 
 /**
@@ -55,6 +57,7 @@ export class PauseDrain {
     runInBackground('sandbox.drain', async () => {
       await paused.catch((error: unknown) => {
         this.#deps.log.warn({ sandboxId: row.id, err: toError(error) }, 'sandbox:drainFailed');
+        this.#deps.failed();
       });
       if (this.#present?.cancel === cancel) this.#present = undefined;
     });

@@ -80,7 +80,7 @@ export class SandboxActor {
       }),
     };
     this.#context = context;
-    this.#drain = new PauseDrain(deps);
+    this.#drain = new PauseDrain({ ...deps, failed: () => context.sandbox.postponeLimits() });
     this.#gate = new ActionGate(this.#mailbox, context);
     this.#deletion = new SandboxDeletion(context);
     execs.holdBy(() => this.holdIdle());
@@ -342,6 +342,11 @@ export class SandboxActor {
   get isPlaced(): boolean {
     const { sandbox } = this.#context;
     return sandbox.isJournalled && this.row.uid >= 0 && !this.row.isDeleting && !sandbox.hasMoved;
+  }
+
+  /** Whether another host has it, or may have. */
+  get hasMoved(): boolean {
+    return this.#context.sandbox.hasMoved;
   }
 
   /** Keeps the sandbox from being idle. @returns ends that; only the first call counts */

@@ -1,10 +1,14 @@
 /* Time limits of sandboxes on machines in memory, by clocks that the test moves. */
 import anyTest from 'ava';
+import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import type { NetworkPolicy } from '../../../shared/schemas/network-policy.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import { TimedSandboxes } from '../../helpers/timed-sandboxes.ts';
 
 const { serial: test } = anyTest;
 const redis = await startRedis();
+test.afterEach.always(() => interceptFailpoints(undefined));
 test.after.always(() => redis[Symbol.asyncDispose]());
 
 const HOUR_MS = 3_600_000;
@@ -123,4 +127,27 @@ test('a limit that was reached without an agent counts as soon as there is one',
   await time.pass(1);
   await host.until(host.find(id), 'paused');
   t.pass();
+});
+
+test('a limit counts again when the pause fails that has waited for requests', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { time, hosted } = host;
+  const network: NetworkPolicy = { egress: { default: 'allow', drain_on_pause: ['*.example'] } };
+  const sandbox = { ...hosted.newSandbox({ maxTtlSeconds: 60 }), network };
+  const actor = await hosted.creator.create(sandbox);
+  await host.until(actor, 'running');
+  const over = Promise.withResolvers<void>();
+  hosted.policies.draining = () => over.promise;
+  await time.pass(60_000 + LIMITS.networkDrainHeldMsMax + 1_000);
+  t.is(actor.row.state, 'running', 'a request is under way');
+  let failures = 0;
+  interceptFailpoints(async (point) => {
+    if (point !== 'before journal pausing' || failures > 0) return;
+    failures += 1;
+    throw new Error('the disk is full');
+  });
+  over.resolve();
+  await time.until('the failure', () => failures === 1);
+  await time.pass(LIMITS.sandboxPauseRetryMs);
+  await host.until(actor, 'paused');
 });
