@@ -25,7 +25,7 @@ export interface SandboxDeparturesDeps {
 /** Lets go of sandboxes: of those given up for other hosts, and of those that others have taken. */
 export class SandboxDepartures {
   readonly #deps: SandboxDeparturesDeps;
-  /** Those of which something is left here, since the storage failed. */
+  /** Those of which something is left here, since the storage or the journal failed. */
   readonly #unfinished = new Set<SandboxActor>();
 
   constructor(deps: SandboxDeparturesDeps) {
@@ -62,6 +62,7 @@ export class SandboxDepartures {
         if (await actor.release(isWanted)) registry.forgetMoved(actor);
       } catch (error) {
         log.warn({ sandboxId: actor.id, err: toError(error) }, 'sandbox:releaseFailed');
+        if (actor.hasMoved) this.#unfinished.add(actor); // The journal has it still.
       }
     }
   }

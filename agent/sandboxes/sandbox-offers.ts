@@ -67,6 +67,7 @@ export class SandboxOffers {
     for (const vmId of released) {
       const since = this.#since.get(vmId) ?? now;
       this.#since.set(vmId, since);
+      if (own.has(vmId)) continue; // This host is not done with giving it up.
       if (now - Math.max(since, this.#takenAt) >= LIMITS.sandboxOfferMs) await this.#takeBack(vmId);
     }
   }

@@ -61,6 +61,8 @@ export type Asked =
   | { readonly call: 'takes'; readonly takes: boolean }
   /** Has everything that reaches a point wait there; undefined: nothing any more. */
   | { readonly call: 'hold'; readonly point: string | undefined }
+  /** Has what reaches a point next fail there, as on a full disk. */
+  | { readonly call: 'fail'; readonly point: string }
   | { readonly call: 'rows' | 'takeReached' | 'failing' };
 
 export type Answer =

@@ -147,6 +147,30 @@ serial(
   },
 );
 
+serial(
+  'a sandbox whose giving up the journal could not note comes back all the same',
+  async (t) => {
+    await using region = await MovingRegion.open({ hosts: 2, offerMs: 500 });
+    const [giver, other] = region.hosts as [MovingHost, MovingHost];
+    await other.ask({ call: 'takes', takes: false });
+    const known = await make(region, giver, 'pause');
+    await giver.ask({ call: 'fail', point: 'before journal released' });
+    await region.order(giver, 'drained');
+    await waitFor('its return', async () => (await failingOf(giver)).give === 1);
+    t.regex(await giver.readLog(), /sandbox:releaseFailed/u);
+    t.is((await rested(region, known.id)).host, giver);
+    const refused = waitFor('the answer', async () => {
+      const error = await giver.ask({ call: 'act', id: known.id, action: 'resume' }).catch(codeOf);
+      return error !== 'unavailable' && error;
+    });
+    t.is(await refused, 'no_capacity', 'it is there');
+    await other.ask({ call: 'takes', takes: true });
+    await rested(region, known.id, other);
+    await check(t, region, known, other);
+    await checkNothingLeft(t, region);
+  },
+);
+
 serial('a drained host that is alone keeps its sandboxes, and says so', async (t) => {
   await using region = await MovingRegion.open({ hosts: 2 });
   const [giver, other] = region.hosts as [MovingHost, MovingHost];
