@@ -1,6 +1,7 @@
 import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
+import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { Mailbox } from '../queues/mailbox.ts';
 import type { Machine, MachineEnd } from './machine-driver.ts';
 import { MachineSession } from './machine-session.ts';
@@ -13,8 +14,8 @@ export type MachineEvent =
   | { readonly kind: 'paused' }
   | { readonly kind: 'pauseFailed'; readonly error: Error }
   | { readonly kind: 'ended'; readonly end: MachineEnd }
-  /** The deadline of the present transition has passed. */
-  | { readonly kind: 'overdue' };
+  /** The deadline of a transition has passed. */
+  | { readonly kind: 'overdue'; readonly state: SandboxState };
 
 const REPORT_RETRY_MS = 1_000;
 

@@ -1,5 +1,5 @@
 import { LIMITS } from '../../shared/limits.ts';
-import { isTransitional } from '../../shared/sandbox-lifecycle.ts';
+import { isTransitional, type SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { MachineEvent } from './current-session.ts';
 import { BootError, type MachineEnd } from './machine-driver.ts';
@@ -28,7 +28,7 @@ export async function handleMachineEvent(
     case 'ended':
       return handleEnded(context, event.end);
     case 'overdue':
-      return handleOverdue(context);
+      return handleOverdue(context, event.state);
   }
 }
 
@@ -39,11 +39,14 @@ export function endOverdueTransition({ sandbox, current, deps }: SandboxContext)
   if (session === undefined || !isTransitional(state)) return;
   deps.log.error({ sandboxId, state }, 'sandbox:overdue');
   session.abort(new BootError('boot_timeout', START_OVERDUE));
-  current.report(session, { kind: 'overdue' });
+  current.report(session, { kind: 'overdue', state });
 }
 
-async function handleOverdue(context: SandboxContext): Promise<void> {
+/** @param overdue the state whose deadline has passed */
+async function handleOverdue(context: SandboxContext, overdue: SandboxState): Promise<void> {
   const { state } = context.sandbox.row;
+  // Its end was being journalled when the deadline passed: the machine runs, and is to run on.
+  if (state !== overdue) return;
   if (state === 'stopping') {
     return finish(context, { reason: 'stop_forced', message: 'it did not stop in time' });
   }

@@ -157,6 +157,41 @@ test('a sandbox that starts again before it was cleaned up has another slot', as
   t.deepEqual(machines.faults, []);
 });
 
+for (const [what, deadlineMs] of [
+  ['start', 60_000 + LIMITS.sandboxKillMsMax],
+  ['pause that failed', copyMsMax(256)],
+] as const)
+  test(`a machine runs on whose ${what} was being journalled when its time was up`, async (t) => {
+    await using host = await TimedSandboxes.open(redis.redis);
+    const { hosted, time } = host;
+    const actor = await host.create();
+    const { gate } = hosted;
+    if (what === 'start') {
+      await actor.stop();
+      await host.until(actor, 'stopped');
+    }
+    const full = Promise.withResolvers<void>();
+    let isReached = false;
+    interceptFailpoints(async (point) => {
+      if (point !== 'before journal running') return;
+      isReached = true;
+      await full.promise;
+    });
+    t.teardown(() => interceptFailpoints(undefined));
+    hosted.gate = async (at, id) => {
+      if (at === 'before save memory') throw new Error('the storage is full');
+      await gate(at, id);
+    };
+    await (what === 'start' ? actor.start() : actor.pause());
+    await time.until('the journal', () => isReached);
+    await time.pass(deadlineMs + 1_000);
+    full.resolve();
+    await host.until(actor, 'running');
+    await time.settle();
+    t.is(actor.row.state, 'running');
+    t.is(hosted.machines.running.length, 1);
+  });
+
 test('a sandbox whose removal could not be journalled is as it was', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
   const { hosted, time } = host;
