@@ -5,6 +5,7 @@ import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
 import { BootError, type Machine, type MachineEnd } from './machine-driver.ts';
 import type { SandboxChange } from './journalled-sandbox.ts';
 import { monotonicNow } from '../system/monotonic-clock.ts';
+import { cleanUp } from './sandbox-cleanup.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { beginStop, finish, rest, toExitMessage } from './sandbox-rest.ts';
 import { trustOwnAuthority } from './trust-authority.ts';
@@ -21,7 +22,7 @@ const NEVER_RAN: MachineEnd = { reason: 'stopped', message: 'stopped before it r
 
 /**
  * Holds capacity, the sandbox's disks and a network slot while `make` runs, and keeps them if it
- * succeeds.
+ * succeeds. A disk that could not be released again stays: call {@link cleanUp}.
  * @param given the slot of a prewarmed VM, instead of a new one; not released on failure
  * @throws AppError `no_capacity`, `host_full`, those of {@link holdDisks}; what `make` throws
  */
@@ -30,7 +31,7 @@ export async function withResources(
   make: (slot: number) => Promise<void>,
   { given, mounts }: { readonly given?: number | undefined; readonly mounts?: Mounts } = {},
 ): Promise<void> {
-  const { capacity, slots } = context.deps;
+  const { capacity, slots, log } = context.deps;
   const { config } = context.sandbox.row;
   const giveBack = capacity.hold(context.sandbox.row);
   let releaseDisks: (() => Promise<void>) | undefined;
@@ -45,8 +46,10 @@ export async function withResources(
       throw error;
     }
   } catch (error) {
-    await releaseDisks?.();
     giveBack();
+    await releaseDisks?.().catch((err: unknown) => {
+      log.error({ sandboxId: context.sandbox.row.id, err: toError(err) }, 'mounts:releaseFailed');
+    });
     throw error;
   }
 }
@@ -84,6 +87,7 @@ export async function beginStart(
   const { row } = sandbox;
   // A sandbox that waited for its image has no user yet, and no disk: it may take a prewarmed VM.
   const isFirst = row.uid < 0;
+  const { mounts = [] } = change.config ?? row.config;
   const image = deps.images.heldBy(row.id);
   const prewarmed = isFirst ? deps.prewarmed.take(row.config, image) : undefined;
   const owner = isFirst ? (prewarmed ?? { uid: deps.uids.take() }) : undefined;
@@ -100,11 +104,12 @@ export async function beginStart(
           cause,
         );
       },
-      { given: prewarmed?.slot, mounts: (change.config ?? row.config).mounts },
+      { given: prewarmed?.slot, mounts },
     );
   } catch (error) {
     if (prewarmed !== undefined) await deps.prewarmed.discard(prewarmed);
     else if (owner !== undefined) deps.uids.release(owner.uid);
+    if (mounts.length > 0) await cleanUp(context, undefined); // Also of what could not be released.
     throw error;
   }
   if (isFirst) deps.uids.release(row.uid);

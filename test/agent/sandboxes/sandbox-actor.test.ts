@@ -2,6 +2,7 @@
 import anyTest from 'ava';
 import { copyMsMax } from '../../../agent/sandboxes/copy-gate.ts';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
+import { newDiskId } from '../../../shared/ids.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import { TimedSandboxes } from '../../helpers/timed-sandboxes.ts';
@@ -191,6 +192,28 @@ for (const [what, deadlineMs] of [
     t.is(actor.row.state, 'running');
     t.is(hosted.machines.running.length, 1);
   });
+
+test('a start that fails gives capacity back at once, and disks as soon as they can be', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const mount = { diskId: newDiskId(), path: '/mnt/data', subdirectory: '', readOnly: false };
+  const actor = await host.create({ mounts: [mount] });
+  await actor.stop();
+  await host.until(actor, 'stopped');
+  await time.until('its disk to be released', () => hosted.mounts.held.size === 0);
+  interceptFailpoints(async (point) => {
+    if (point === 'before journal pending_start') throw new Error('the disk is full');
+  });
+  t.teardown(() => interceptFailpoints(undefined));
+  hosted.mounts.failures = 2; // The release itself, and its first repetition.
+  await t.throwsAsync(actor.start(), { message: 'the disk is full' });
+  t.is(hosted.mounts.failures, 0);
+  t.is(hosted.load.memoryMibUsed, 0);
+  t.is(hosted.mounts.held.size, 1);
+  await time.pass(LIMITS.removalRetryMsMax);
+  await time.until('its disk to be released', () => hosted.mounts.held.size === 0);
+  t.is(actor.row.state, 'stopped');
+});
 
 test('a sandbox whose removal could not be journalled is as it was', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
