@@ -135,6 +135,25 @@ test.serial(
   },
 );
 
+test.serial('a machine runs on however often it is forked, until one is refused', async (t) => {
+  const spec = await host.newSpec();
+  const machine = await boot(driver, spec);
+  const sum = await outputOf(machine, dirty);
+  let refused: unknown;
+  for (let forks = 1; refused === undefined; forks += 1) {
+    await outputOf(machine, `echo ${forks} > /root/written; sync`);
+    const child = { vmId: newSandboxId(), uid: spec.uid };
+    await driver.fork(spec.vmId, child).catch((error: unknown) => (refused = error));
+    await driver.remove(child.vmId);
+  }
+  t.like(refused, { code: 'sandbox_start_conflict' }, 'its disk has as many layers as it may');
+  t.is(await outputOf(machine, check), sum);
+  await driver.pause(spec.vmId);
+  const again = await resumed(spec);
+  t.is(await outputOf(again, check), sum);
+  await again.kill();
+});
+
 test.serial(
   `${GENERATIONS} generations of pause and resume keep memory and running processes`,
   async (t) => {

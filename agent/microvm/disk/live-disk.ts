@@ -1,19 +1,19 @@
 import Type from 'typebox';
 import { compile } from '../../../shared/validate.ts';
 import { failpoint } from '../../system/failpoint.ts';
-import { QEMU_PATH } from '../qemu/qemu-arguments.ts';
+import { QEMU_PATH, ROOT_DISK_ID } from '../qemu/qemu-arguments.ts';
 import type { QmpClient } from '../qemu/qmp-client.ts';
 
-/** The fields of the answer to `query-block` (QEMU's QMP reference) that are used here. */
-const Blocks = Type.Array(
-  Type.Object({
-    inserted: Type.Optional(
-      Type.Object({ 'node-name': Type.String({ pattern: '^[A-Za-z0-9-]{1,31}$' }) }),
-    ),
-  }),
-  { minItems: 1, maxItems: 1 },
-);
-const parse = compile(Blocks);
+const parse = compile(Type.String({ pattern: '^[A-Za-z0-9-]{1,31}$' }));
+
+/**
+ * The name of the layer that a machine writes to. Asked of the device: the answer to `query-block`
+ * repeats for each layer all those below it, a mebibyte for 27 of them.
+ */
+async function topNodeOf(monitor: Pick<QmpClient, 'execute'>): Promise<string> {
+  const property = { path: `/machine/peripheral/${ROOT_DISK_ID}`, property: 'drive' };
+  return parse(await monitor.execute('qom-get', property), 'qom-get');
+}
 
 /**
  * Makes a stopped machine write to a new, empty layer from now on; QEMU only reads the layers
@@ -24,9 +24,7 @@ export async function switchLayer(
   monitor: Pick<QmpClient, 'execute'>,
   layer: string,
 ): Promise<void> {
-  const [disk] = parse(await monitor.execute('query-block'), 'query-block');
-  const node = disk?.inserted?.['node-name'];
-  if (node === undefined) throw new Error('the machine has no disk');
+  const node = await topNodeOf(monitor);
   const overlay = layer.replace(/\.qcow2$/u, '');
   const filename = `${QEMU_PATH.disks}/${layer}`;
   await failpoint('switch layer', async () => {

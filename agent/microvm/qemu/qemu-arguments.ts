@@ -24,6 +24,9 @@ export const QEMU_PATH = {
   disks: '/disks',
 } as const;
 
+/** Names the device of the root disk to the monitor. */
+export const ROOT_DISK_ID = 'root-disk';
+
 /**
  * Size of QEMU's cache of translated code in MiB. By default it may grow to 1 GiB. The cache counts
  * towards what a machine may use besides its guest's memory (shared/directory/sandbox-need.ts).
@@ -192,7 +195,7 @@ function disk({ diskLayers }: QemuSpec): string[] {
   }
   // When the host has no free space, the machine stops, and MonitorWatch lets it continue later.
   // Other errors are reported to the guest.
-  const options = 'drive=root,id=root-disk,addr=2,write-cache=on,werror=enospc,rerror=report';
+  const options = `drive=root,id=${ROOT_DISK_ID},addr=2,write-cache=on,werror=enospc,rerror=report`;
   return [...args, '-device', `virtio-blk-pci,${options}`];
 }
 

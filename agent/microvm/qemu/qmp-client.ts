@@ -7,7 +7,7 @@ import { parseJson } from '../../../shared/json.ts';
 import { MiB } from '../../../shared/units.ts';
 
 const TIMEOUT_MS = 10_000;
-/** The longest answers, such as that to `query-block`, take a few KiB for each device. */
+/** No answer that is asked for grows with what a machine has: the longest take a few KiB. */
 const LINE_BYTES_MAX = MiB;
 const WAITING_MAX = 64;
 const TEXT_LENGTH_MAX = 1000;
