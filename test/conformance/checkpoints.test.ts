@@ -139,14 +139,20 @@ test.serial('a machine runs on however often it is forked, until one is refused'
   const spec = await host.newSpec();
   const machine = await boot(driver, spec);
   const sum = await outputOf(machine, dirty);
-  let refused: unknown;
-  for (let forks = 1; refused === undefined; forks += 1) {
-    await outputOf(machine, `echo ${forks} > /root/written; sync`);
-    const child = { vmId: newSandboxId(), uid: spec.uid };
-    await driver.fork(spec.vmId, child).catch((error: unknown) => (refused = error));
-    await driver.remove(child.vmId);
-  }
-  t.like(refused, { code: 'sandbox_start_conflict' }, 'its disk has as many layers as it may');
+  const forkUntilRefused = async (): Promise<unknown> => {
+    for (let forks = 1; ; forks += 1) {
+      await outputOf(machine, `echo ${forks} > /root/written; sync`);
+      const child = { vmId: newSandboxId(), uid: spec.uid };
+      try {
+        await driver.fork(spec.vmId, child);
+      } catch (error) {
+        return error;
+      } finally {
+        await driver.remove(child.vmId);
+      }
+    }
+  };
+  t.like(await forkUntilRefused(), { code: 'sandbox_start_conflict' }, 'its disk has all layers');
   t.is(await outputOf(machine, check), sum);
   await driver.pause(spec.vmId);
   const again = await resumed(spec);

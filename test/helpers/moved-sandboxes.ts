@@ -47,6 +47,9 @@ export function rested(
     const [found, other] = await region.hostsOf(id);
     if (found === undefined || other !== undefined || !isResting(found.row)) return false;
     if (at !== undefined && found.host !== at) return false;
+    // One that is being given up has a row for a moment longer.
+    const places = region.placesOf(found.row.vmId);
+    if (places.length !== 1 || places[0] !== `hosts/${found.host.hostId}`) return false;
     if ((await region.hostOf(id)) !== found.host.hostId) return false;
     return (await isFound(found.host, id)) && found;
   });
@@ -70,7 +73,6 @@ export async function check(
 ): Promise<void> {
   const { id, said, wasRunning } = known;
   const { row } = await rested(region, id, at);
-  t.deepEqual(region.placesOf(row.vmId), [`hosts/${at.hostId}`]);
   const entries = readdirSync(region.directoryOf(at, row.vmId));
   t.is(
     entries.filter((name) => name.endsWith('.ext4')).length,

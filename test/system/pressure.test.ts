@@ -163,7 +163,7 @@ fullTest(
         await waitFor(
           'it to wait',
           async () => (await beginExec(api, id, 'true')).status === 503,
-          60_000,
+          180_000,
         );
         // The other guest waits too once it writes, so only the agent's own answers are checked here.
         t.is((await getSandbox(api, otherId)).status, 'running');
