@@ -4,8 +4,11 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { paths } from '../../scripts/local-paths.ts';
 
-/** The version before this one; docs/decisions/0083 says which work side by side. */
-const COMMIT = '8f80dbd6efe004b123aee50a9dff3b1388d3ba52';
+/**
+ * The version before this one; docs/decisions/0083 says which work side by side. It runs with this
+ * one's npm packages, so it is the oldest that needs no others.
+ */
+const COMMIT = 'ac83a85a55638e9fe51d02518d151d84560f0d8e';
 const run = promisify(execFile);
 
 /**
