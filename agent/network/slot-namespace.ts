@@ -1,10 +1,10 @@
 import { readdir } from 'node:fs/promises';
 import { ignoring } from '../../shared/errors.ts';
-import { parseJson } from '../../shared/json.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { run } from '../system/spawn.ts';
 import { configureLinks, NAMESPACES, NFT, runWithin } from './nft.ts';
 import { planRouter } from './router-plan.ts';
+import { showNetwork } from './show-network.ts';
 import { denyAll, slotRules } from './slot-rules.ts';
 import { type SlotPlan, slotOfNamespace } from './slot.ts';
 
@@ -187,7 +187,7 @@ async function deleteLink(namespace: string, name: string): Promise<void> {
 
 /** Whether a namespace has an interface of this name. */
 async function hasLink(namespace: string, name: string): Promise<boolean> {
-  const shown = parseJson(await run('ip', ['-n', namespace, '-json', 'link', 'show']));
+  const shown = await showNetwork(['-n', namespace, 'link', 'show']);
   return (shown as { ifname: string }[]).some(({ ifname }) => ifname === name);
 }
 
@@ -205,7 +205,7 @@ export async function showAddresses(
   name: string,
 ): Promise<ShownLink | undefined> {
   const within = namespace === undefined ? [] : ['-n', namespace];
-  const shown = parseJson(await run('ip', [...within, '-json', 'address', 'show', name]));
+  const shown = await showNetwork([...within, 'address', 'show', name]);
   return (shown as ShownLink[])[0];
 }
 

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
-import { parseJson } from '../../shared/json.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { ProgramError, run } from '../system/spawn.ts';
 import { addressAfter, NETWORKS, toNumber } from './addresses.ts';
 import { configureLinks } from './nft.ts';
 import type { RouterPlan } from './router-plan.ts';
+import { showNetwork } from './show-network.ts';
 import { showAddresses } from './slot-namespace.ts';
 
 /** The two addresses of the link between a router and its host. */
@@ -108,13 +108,13 @@ export async function removeUplink({ hostLink }: RouterPlan): Promise<void> {
 }
 
 async function linkNames(): Promise<string[]> {
-  const shown = parseJson(await run('ip', ['-json', 'link', 'show']));
+  const shown = await showNetwork(['link', 'show']);
   return (shown as { ifname: string }[]).map(({ ifname }) => ifname);
 }
 
 /** Networks to which the host has routes of any kind, its default routes aside. */
 async function routedNetworks(): Promise<string[]> {
-  const shown = parseJson(await run('ip', ['-4', '-json', 'route', 'show', 'table', 'all']));
+  const shown = await showNetwork(['-4', 'route', 'show', 'table', 'all']);
   return (shown as { dst: string }[]).map(({ dst }) => dst).filter((dst) => dst !== 'default');
 }
 

@@ -18,15 +18,15 @@ import {
 } from '../helpers/sandboxes.ts';
 import { Stack } from '../helpers/stack.ts';
 import { stackTest } from '../helpers/stack-test.ts';
+import { beginCounting, lastCount } from '../helpers/counting.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const test = stackTest(sandboxSettings());
 
 /** Starts a counter that keeps its count in memory only, in a file on a tmpfs. */
-const COUNTER =
-  "setsid bash -c 'n=0; while sleep 0.05; do n=$((n+1)); echo $n >/run/count; done' >/dev/null 2>&1 &";
+const COUNTER = beginCounting('/run/count', 0.05);
 const readCount = async (api: ApiClient, id: string): Promise<number> =>
-  Number(await outputOf(api, id, 'cat /run/count'));
+  Number(await outputOf(api, id, lastCount('/run/count')));
 
 async function startCounter(api: ApiClient, id: string): Promise<void> {
   await outputOf(api, id, COUNTER);

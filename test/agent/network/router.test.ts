@@ -45,6 +45,7 @@ test('a guest reaches the outside by name, over TCP and UDP, as one of the hostâ
 test('a guest reaches nothing of its host, its cluster, its neighbours or closed networks', async (t) => {
   const { outside } = t.context;
   const server = createServer().listen(0, '0.0.0.0'); // Listens on all addresses of the host.
+  t.teardown(() => server.close());
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
   const cluster = outside.address(5);
@@ -71,7 +72,6 @@ test('a guest reaches nothing of its host, its cluster, its neighbours or closed
   t.deepEqual([...new Set(rest)].sort(), ['refused', 'silent']); // Its own loopback refuses.
   t.is(rest.filter((each) => each === 'refused').length, 1);
   t.deepEqual(await probe(outside, ofCluster, '10.203.255.7:7000'), ['connected', 'connected']);
-  server.close();
 });
 
 test('private networks are open where a setting says so, what is always closed is not', async (t) => {
