@@ -1,27 +1,19 @@
-import { join } from 'node:path';
-import anyTest, { type TestFn } from 'ava';
 import { mountsBelow } from '../../agent/system/mount-table.ts';
 import { paths } from '../../agent/system/paths.ts';
-import type { ApiClient } from './api.ts';
+import { type CrashContext, crashTest } from './crash-test.ts';
 import type { Environment } from './daemon.ts';
 import { createDisk, exec } from './disks.ts';
 import {
   type ApiSandbox,
   createSandbox,
-  Failpoints,
   outputOf,
   removeSandbox,
   settledSandbox,
 } from './sandboxes.ts';
-import { Stack } from './stack.ts';
+import type { Stack } from './stack.ts';
 import { waitFor } from './wait.ts';
 
-interface Context {
-  readonly stack: Stack;
-  readonly api: ApiClient;
-  readonly points: Failpoints;
-}
-const { serial: test } = anyTest as TestFn<Context>;
+type Serial = ReturnType<typeof crashTest>['serial'];
 
 export interface MountCrashes {
   readonly settings: Environment;
@@ -45,7 +37,7 @@ async function heldBy(
 }
 
 /** The next agent takes the same steps, so the failpoint goes first. */
-async function restart({ stack, points }: Context): Promise<void> {
+async function restart({ stack, points }: CrashContext): Promise<void> {
   await waitFor('the agent to crash', async () => !stack.agent.isRunning, 60_000);
   await points.disarm();
   await stack.startAgent();
@@ -57,7 +49,7 @@ const isReleased = async (stack: Stack, diskId: string): Promise<boolean> => {
   return !mounted && !leased;
 };
 
-function testHolding(moment: string, point: string): void {
+function testHolding(test: Serial, moment: string, point: string): void {
   test(`killed ${moment} ${point}: the sandbox has its disk, or neither is held`, async (t) => {
     const { stack, api, points } = t.context;
     const { id: disk } = await createDisk(api);
@@ -82,7 +74,7 @@ function testHolding(moment: string, point: string): void {
   });
 }
 
-function testReleasing(moment: string, point: string): void {
+function testReleasing(test: Serial, moment: string, point: string): void {
   test(`killed ${moment} ${point}: the disk is released by the next agent`, async (t) => {
     const { stack, api, points } = t.context;
     const { id: disk } = await createDisk(api);
@@ -105,20 +97,9 @@ function testReleasing(moment: string, point: string): void {
  * the disk stays usable.
  */
 export function testMountCrashes({ settings, holding, releasing, moments }: MountCrashes): void {
-  test.before(async (t) => {
-    const points = new Failpoints(join(process.cwd(), `.local/mounts-crash-${process.pid}`));
-    const stack = await Stack.start({ ...settings, ...points.settings });
-    Object.assign(t.context, { stack, points, api: await stack.newClient() });
-  });
-
-  test.after.always(async (t) => {
-    await t.context.points.disarm();
-    await t.context.stack.stop();
-    await t.context.points.takeReached();
-  });
-
+  const { serial } = crashTest(settings);
   for (const moment of moments) {
-    for (const point of holding) testHolding(moment, point);
-    for (const point of releasing) testReleasing(moment, point);
+    for (const point of holding) testHolding(serial, moment, point);
+    for (const point of releasing) testReleasing(serial, moment, point);
   }
 }
