@@ -18,3 +18,10 @@ export async function showNetwork(args: readonly string[]): Promise<unknown> {
   }
   throw new Error(`ip ${args.join(' ')} was interrupted ${String(ATTEMPTS_MAX)} times`);
 }
+
+/** The names of all interfaces. @param namespace the agent's own without one */
+export async function linkNames(namespace?: string): Promise<string[]> {
+  const within = namespace === undefined ? [] : ['-n', namespace];
+  const shown = await showNetwork([...within, 'link', 'show']);
+  return (shown as { ifname: string }[]).map(({ ifname }) => ifname);
+}

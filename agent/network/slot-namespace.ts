@@ -4,7 +4,7 @@ import { failpoint } from '../system/failpoint.ts';
 import { run } from '../system/spawn.ts';
 import { configureLinks, NAMESPACES, NFT, runWithin } from './nft.ts';
 import { planRouter } from './router-plan.ts';
-import { showNetwork } from './show-network.ts';
+import { linkNames, showNetwork } from './show-network.ts';
 import { denyAll, slotRules } from './slot-rules.ts';
 import { type SlotPlan, slotOfNamespace } from './slot.ts';
 
@@ -181,14 +181,8 @@ async function deleteLink(namespace: string, name: string): Promise<void> {
   try {
     await run('ip', ['-n', namespace, 'link', 'delete', name]);
   } catch (error) {
-    if ((await hasNamespace(namespace)) && (await hasLink(namespace, name))) throw error;
+    if ((await hasNamespace(namespace)) && (await linkNames(namespace)).includes(name)) throw error;
   }
-}
-
-/** Whether a namespace has an interface of this name. */
-async function hasLink(namespace: string, name: string): Promise<boolean> {
-  const shown = await showNetwork(['-n', namespace, 'link', 'show']);
-  return (shown as { ifname: string }[]).some(({ ifname }) => ifname === name);
 }
 
 interface ShownLink {
@@ -229,6 +223,6 @@ async function isLinked(plan: SlotPlan, routerOf: string): Promise<boolean> {
     link?.operstate === 'UP' &&
     addresses.includes(plan.address) &&
     addresses.includes(plan.proxiedAddress) &&
-    (await hasLink(planRouter(routerOf).namespace, plan.routerLink))
+    (await linkNames(planRouter(routerOf).namespace)).includes(plan.routerLink)
   );
 }

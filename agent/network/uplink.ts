@@ -5,7 +5,7 @@ import { ProgramError, run } from '../system/spawn.ts';
 import { addressAfter, NETWORKS, toNumber } from './addresses.ts';
 import { configureLinks } from './nft.ts';
 import type { RouterPlan } from './router-plan.ts';
-import { showNetwork } from './show-network.ts';
+import { linkNames, showNetwork } from './show-network.ts';
 import { showAddresses } from './slot-namespace.ts';
 
 /** The two addresses of the link between a router and its host. */
@@ -105,11 +105,6 @@ export async function removeUplink({ hostLink }: RouterPlan): Promise<void> {
       if ((await linkNames()).includes(hostLink)) throw error;
     }
   });
-}
-
-async function linkNames(): Promise<string[]> {
-  const shown = await showNetwork(['link', 'show']);
-  return (shown as { ifname: string }[]).map(({ ifname }) => ifname);
 }
 
 /** Networks to which the host has routes of any kind, its default routes aside. */
