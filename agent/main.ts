@@ -298,7 +298,7 @@ async function start(config: AgentConfig): Promise<void> {
   createClusterGauges(metrics.registry, { redis, ...directory, worker, links });
   const data = new DataEndpoint({ disks, downloadsMax: config.http.places.downloads, log });
   const files = new FilesEndpoint({ find: sandboxFinder(host), log });
-  const gate = new PartRequestGate({ ...auth, hostId, log });
+  const gate = new PartRequestGate({ clusterSecrets: auth.clusterSecrets, hostId, log });
   const forwarder = new RequestForwarder(auth);
   const remote = new RemoteObjects(auth);
   const objects = openGateway(parts, { forwarder, remote }, metrics.objectDurations);

@@ -391,8 +391,9 @@ function reportFailure(thrown: unknown): void {
   // Commander shows its help where a command is missing.
   const said = message === '(outputHelp)' ? 'unknown command' : message.replace(/^error: /u, '');
   process.stderr.write(`admin: ${said}\n`);
-  const help = namedBy(process.argv.slice(2)).helpInformation();
-  if (isUsageError) process.stderr.write(`\n${help}`);
+  if (isUsageError) {
+    process.stderr.write(`\n${namedBy(process.argv.slice(2)).helpInformation()}`);
+  }
   process.exitCode = 1;
 }
 

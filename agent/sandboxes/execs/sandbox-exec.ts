@@ -167,7 +167,7 @@ export class SandboxExec {
     clearTimeout(this.#timer);
     this.#channel = undefined;
     await this.#messages.idle;
-    clearTimeout(this.#timer); // One of them may have set it.
+    clearTimeout(this.#timer); // A message that was being handled may have set it again.
     await this.#output.close();
   }
 
