@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import type { Caller } from '../../shared/directory/api-keys.ts';
-import type { DiskEntry, DiskRecord } from '../../shared/directory/disk-record.ts';
+import { type DiskEntry, type DiskRecord, sortUsers } from '../../shared/directory/disk-record.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newDiskId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
@@ -50,7 +50,7 @@ function draftRecord(
       ...(input.rootAttrs === undefined ? {} : { rootAttrs: knownAttributes(input.rootAttrs) }),
       allowedIps: normaliseAllowedIps(input.allowedIps ?? []),
       allowedOrigins: checkAllowedOrigins(input.allowedOrigins ?? []),
-      users: users.map((user) => user.record),
+      users: sortUsers(users.map((user) => user.record)),
       ...(mounts.length === 0 ? {} : { mounts }),
       revision: 1,
     },
@@ -155,7 +155,7 @@ async function finishCreation(
 ): Promise<DiskCreation> {
   const { disks } = deps.directory;
   const users = newUsers(deps.config.cluster.encryptionKeys, record.id, input, caller);
-  const resumed = { ...record, users: users.map((user) => user.record) };
+  const resumed = { ...record, users: sortUsers(users.map((user) => user.record)) };
   const deadline = Date.now() + LIMITS.hostJobTimeoutMs;
   for (;;) {
     const state = await disks.resumeCreation(resumed);

@@ -52,6 +52,13 @@ export interface DiskEntry {
   readonly mountStatus?: MountStatus;
 }
 
+const orderOf = (user: DiskUserRecord): string =>
+  `${user.createdAt} ${user.type} ${user.identifier}`;
+
+/** Oldest first; those of one moment in an order that is the same wherever the record is kept. */
+export const sortUsers = (users: readonly DiskUserRecord[]): DiskUserRecord[] =>
+  users.toSorted((a, b) => (orderOf(a) < orderOf(b) ? -1 : 1));
+
 // Not validated: only this code writes the directory. The manifest, which others can edit, is.
 const parse = <T>(text: string): T => parseJson(text) as T;
 
@@ -75,9 +82,7 @@ function toRecord(
     ...(rootAttrs === undefined ? {} : { rootAttrs: parse<RootAttrs>(rootAttrs) }),
     allowedIps: parse<string[]>(allowedIps ?? '[]'),
     allowedOrigins: parse<string[]>(fields['allowedOrigins'] ?? '[]'),
-    users: Object.values(users)
-      .map((text) => parse<DiskUserRecord>(text))
-      .sort((a, b) => (a.createdAt < b.createdAt ? -1 : 1)),
+    users: sortUsers(Object.values(users).map((text) => parse<DiskUserRecord>(text))),
     ...(mounts === undefined ? {} : { mounts: parse<StoredMount[]>(mounts) }),
     revision: Number(fields['revision'] ?? '1'),
   };
