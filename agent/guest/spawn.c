@@ -190,7 +190,7 @@ static _Noreturn void run_child(const struct process_spec *spec, const int *stre
   if (chdir(directory) != 0) give_up(failure, "directory");
   const char *text = spec->command_length > ARGUMENT_MAX ? through_file(spec) : spec->command;
   if (text == NULL) give_up(failure, "command");
-  const char *arguments[] = {"sh", "-c", text, NULL};
+  const char *arguments[] = {"sh", "-c", "--", text, NULL};
   struct user user;
   const char *step;
   errno = find_user(spec->user[0] == '\0' ? default_user : spec->user, &user, &step);

@@ -106,7 +106,7 @@ static char *through_file(const char *command, size_t length) {
 static void run_shell(struct command *command) {
   char *text = command->text;
   if (command->length > ARGUMENT_MAX) text = through_file(command->text, command->length);
-  if (text != NULL) execlp("bash", "bash", "-c", text, (char *)NULL);
+  if (text != NULL) execlp("bash", "bash", "-c", "--", text, (char *)NULL);
   fprintf(stderr, "berth: cannot run bash: %s\n", strerror(errno));
 }
 

@@ -32,6 +32,9 @@ test('is run by bash -c', gives, 'echo $0 $BASH_VERSINFO; shopt -q login_shell |
 });
 test('exit code', gives, 'exit 3', { exitCode: 3 });
 test('exit code of the last command', gives, 'false; (exit 255)', { exitCode: 255 });
+test('a command that begins with - is no option of bash', gives, '-x 2>&1; echo on', {
+  stdout: 'bash: line 1: -x: command not found\non\n',
+});
 test('unknown program', gives, 'nosuchprogram 2>/dev/null', { exitCode: 127 });
 test('program without permission', gives, '/etc/passwd 2>/dev/null', { exitCode: 126 });
 test('syntax error', gives, 'if', {

@@ -73,6 +73,8 @@ for (const {
     ['kill -TERM $$', undefined, SIGTERM],
     ['kill -KILL $$', undefined, SIGKILL],
     ['nosuchprogram 2>/dev/null', 127, undefined],
+    ['-x 2>/dev/null; exit 7', 7, undefined],
+    ['+x 2>/dev/null; exit 7', 7, undefined],
   ] as const) {
     test(`${build.name}: the end of ${command}`, async (t) => {
       const { exit } = await collect(channel, processSpec(command));
