@@ -435,6 +435,7 @@ export const LIMITS = {
   bucketAttemptsMax: 3, // Attempts of one request, by the SDK.
   bucketConnectMsMax: 5_000,
   bucketSilenceMsMax: 15_000,
+  bucketWorkMsMax: 300_000, // Silence before an answer that needs an object to be put together or copied.
   bucketCheckMsMax: 8_000,
   bucketRecheckMs: 15_000,
   bucketRechecksMax: 1_000,

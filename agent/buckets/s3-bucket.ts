@@ -20,7 +20,6 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
 import type { MountCredentials, StoredMount } from '../../shared/schemas/disk-mount.ts';
 import { MiB } from '../../shared/units.ts';
-import { BoundedAnswers } from './bounded-answers.ts';
 import {
   type Bucket,
   BucketError,
@@ -31,6 +30,7 @@ import {
 import { explained, explainFailure } from './explain.ts';
 import { keyBytesMaxBelow } from './key-names.ts';
 import { bucketLookup, refuseAddress } from './reachable-lookup.ts';
+import { S3Requests } from './s3-requests.ts';
 
 /** Objects up to this size are one request; larger ones are uploaded in parts. */
 const PART_BYTES = 8 * MiB;
@@ -74,11 +74,7 @@ function openClient(
     maxAttempts: LIMITS.bucketAttemptsMax,
     requestChecksumCalculation: checksums,
     responseChecksumValidation: checksums,
-    requestHandler: new BoundedAnswers({
-      connectionTimeout: LIMITS.bucketConnectMsMax,
-      socketTimeout: LIMITS.bucketSilenceMsMax,
-      requestTimeout: LIMITS.bucketSilenceMsMax,
-      throwOnRequestTimeout: true,
+    requestHandler: new S3Requests({
       httpAgent: new HttpAgent(connections),
       httpsAgent: new HttpsAgent(connections),
     }),
