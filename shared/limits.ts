@@ -215,7 +215,7 @@ export const LIMITS = {
   sandboxVariablesMax: 2048,
   // How long `wait=true` holds an answer: clients give up after 30 s (docs/api.md, Choices).
   sandboxWaitMsMax: 20_000,
-  // A pause or stop is nearly always over by then; clients would look again only after 500 ms.
+  // A stop or a snapshot is nearly always over by then; clients would look again only after 500 ms.
   sandboxBriefWaitMs: 300,
   // How long the name and the capacity of a new sandbox stay reserved until its owner journals it.
   sandboxClaimMs: 30_000,

@@ -152,7 +152,7 @@ export const sandboxLifecycleRoutes = [
   actionRoute('pause', {
     summary: 'Pause a sandbox; memory and processes are kept, its machine ends',
     description:
-      'What is in memory is written to storage of the host. A sandbox that is paused or stopped stays as it is.',
+      'What is in memory is written to storage of the host. Answered while it is `pausing`, or with `wait` when it is paused, if that is within 20 seconds. A sandbox that is paused or stopped stays as it is.',
   }),
   actionRoute('resume', {
     summary: 'Resume a paused sandbox where it was',

@@ -25,11 +25,15 @@ type OwnerAction = JobPayload<'sandbox.action'>['action'];
 /** How long the answer waits for what the request began. */
 export const waitMsOf = (wait: boolean): number => (wait ? LIMITS.sandboxWaitMsMax : 0);
 
-/** The same when the caller did not say: a pause or stop is nearly always over at once. */
+/**
+ * The same when the caller did not say. A stop is nearly always over at once. A pause is answered as
+ * soon as it has begun: public clients pause a sandbox to fork it, and resume it afterwards only if
+ * the answer was `pausing`, which tells them that it ran before.
+ */
 const unaskedWaitMs: Readonly<Record<OwnerAction, number>> = {
   start: 0,
   resume: 0,
-  pause: LIMITS.sandboxBriefWaitMs,
+  pause: 0,
   stop: LIMITS.sandboxBriefWaitMs,
 };
 
@@ -79,7 +83,7 @@ const startsMachine = ({ state }: SandboxRecord, action: OwnerAction): boolean =
 /**
  * Starts, stops, pauses or resumes a sandbox; the lifecycle table says what an action does in each
  * state. Idempotent.
- * @param action with `wait` undefined, the answer to a pause or stop waits for a moment
+ * @param action with `wait` undefined, the answer to a stop waits for a moment
  * @returns the sandbox as it is when the answer is sent, possibly still in transition
  * @throws AppError `not_found`, `unavailable`, `timeout`, `disk_in_use` when another host uses a
  *   disk that it mounts, and the refusals of the table

@@ -66,7 +66,7 @@ test('an action goes to the host of the sandbox, and the answer shows the state 
       const reply = await api.call<{ data: Sandbox }>('POST', `${path}/${action}${query}`);
       t.is(reply.status, 200);
       t.like(reply.body.data, { sandbox_id: sandboxId, status: 'pausing' });
-      const isBrief = query === '' && ['pause', 'stop'].includes(action);
+      const isBrief = query === '' && action === 'stop';
       const unasked = isBrief ? LIMITS.sandboxBriefWaitMs : 0;
       const waitMs = query === '?wait=true' ? LIMITS.sandboxWaitMsMax : unasked;
       t.deepEqual(host.jobs.at(-1)?.payload, { sandboxId, accountId, action, waitMs });

@@ -1,13 +1,24 @@
 /* Answers of jobs on sandboxes, with machines and slots in memory and a real directory. */
+import assert from 'node:assert';
 import test from 'ava';
 import { sandboxJobs } from '../../../agent/jobs/sandbox-jobs.ts';
 import { openDirectory } from '../../../shared/directory/directory.ts';
-import { newJobId } from '../../../shared/ids.ts';
+import { newJobId, newSandboxId } from '../../../shared/ids.ts';
+import type { JobEnvelope, JobPayload } from '../../../shared/jobs/jobs.ts';
 import { HostedSandboxes } from '../../helpers/hosted-sandboxes.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const PAUSED_MS = 600;
+const ignore = (): void => undefined;
+
+const envelopeOf = <K extends 'sandbox.action' | 'sandbox.fork'>(
+  kind: K,
+  payload: JobPayload<K>,
+): JobEnvelope<K> => {
+  const deadlineAt = Date.now() + 60_000;
+  return { id: newJobId(), kind, payload, replyTo: '', requestId: '', deadlineAt };
+};
 
 test('a caller who was told the state of a sandbox finds the same state in the directory', async (t) => {
   await using server = await startRedis();
@@ -26,13 +37,32 @@ test('a caller who was told the state of a sandbox finds the same state in the d
     await reader.call('CLIENT', 'PAUSE', String(PAUSED_MS), 'WRITE');
   };
   const payload = { ...ref, action: 'pause', waitMs: 10_000 } as const;
-  const envelope = { id: newJobId(), kind: 'sandbox.action', payload, replyTo: '' } as const;
-  const job = { ...envelope, requestId: '', deadlineAt: Date.now() + 60_000 };
-  const { result } = await sandboxJobs(host)['sandbox.action'](
-    job,
-    () => undefined,
-    () => undefined,
-  );
+  const job = envelopeOf('sandbox.action', payload);
+  const { result } = await sandboxJobs(host)['sandbox.action'](job, ignore, ignore);
   t.is(result.sandbox.state, 'paused');
   t.is(await shown(), 'paused');
+});
+
+// Public clients fork so, and resume the source if their pause was answered with `pausing`.
+test('a caller who pauses a sandbox that runs is told so, and forks what the pause has saved', async (t) => {
+  await using host = await HostedSandboxes.open();
+  const ref = await host.create();
+  const jobs = sandboxJobs(host);
+  const act = async (action: 'pause' | 'resume') => {
+    const job = envelopeOf('sandbox.action', { ...ref, action, waitMs: 0 });
+    return (await jobs['sandbox.action'](job, ignore, ignore)).result.sandbox;
+  };
+  const { state, checkpoint } = await act('pause');
+  t.is(state, 'pausing');
+  assert(checkpoint !== undefined);
+  await host.registry.find(ref).settled(10_000);
+  const again = await act('pause');
+  t.deepEqual([again.state, again.checkpoint], ['paused', checkpoint]);
+  const copy = { childId: newSandboxId(), name: 'copy', checkpoint, waitMs: 0 };
+  const job = envelopeOf('sandbox.fork', { ...ref, ...copy });
+  const { sandbox } = (await jobs['sandbox.fork'](job, ignore, ignore)).result;
+  t.is(sandbox.config.name, 'copy');
+  t.is((await act('resume')).state, 'pending_resume');
+  await host.registry.find(ref).settled(10_000);
+  t.is(host.registry.find(ref).row.state, 'running');
 });

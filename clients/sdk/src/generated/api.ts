@@ -436,7 +436,7 @@ export interface paths {
         put?: never;
         /**
          * Pause a sandbox; memory and processes are kept, its machine ends
-         * @description What is in memory is written to storage of the host. A sandbox that is paused or stopped stays as it is.
+         * @description What is in memory is written to storage of the host. Answered while it is `pausing`, or with `wait` when it is paused, if that is within 20 seconds. A sandbox that is paused or stopped stays as it is.
          */
         post: operations["pauseSandbox"];
         delete?: never;
