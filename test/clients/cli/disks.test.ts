@@ -1,6 +1,7 @@
 /* `berth disk …` against a real stack, profiles, and completion by real shells. */
 import { execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import {
   chmod,
   cp,
@@ -261,6 +262,24 @@ test('a command line that is wrong is told what helps', async (t) => {
     t.is(ran.code, code, line);
     t.regex(ran.stderr.replace(/^berth: /u, '').trimEnd(), sentence, line);
   }
+});
+
+test('Ctrl-C ends the command of disk exec', async (t) => {
+  const { cli } = t.context;
+  await cli.output('disk', 'create', 'ended');
+  const [node, main] = cli.command;
+  const line = 'while :; do date +%N > beat; sleep 0.1; done';
+  const child = spawn(node, [main, 'disk', 'exec', 'ended', line], { env: cli.environment });
+  const exited = once(child, 'exit');
+  await waitFor('the command', async () =>
+    (await cli.output('disk', 'ls', 'ended:')).includes('beat'),
+  );
+  child.kill('SIGINT');
+  t.deepEqual(await exited, [null, 'SIGINT']); // For a shell that is exit code 130.
+  const isStill = 'last=$(cat beat); sleep 1; [ "$last" = "$(cat beat)" ]';
+  await waitFor('the command to end', async () => {
+    return (await cli.run(['disk', 'exec', 'ended', isStill])).code === 0;
+  });
 });
 
 test('a key is made with scopes and an end', async (t) => {

@@ -27,7 +27,9 @@ One word is a command line for bash; several are a program and its arguments.`,
       }
       const { output, berth } = await opened(options);
       const disk = await findDisk(berth, name);
-      const result = await output.during('running', () => disk.exec(commandLine(words)));
+      // With a key the command would go on when the user ends us with Ctrl-C.
+      const once = { idempotencyKey: false } as const;
+      const result = await output.during('running', () => disk.exec(commandLine(words), once));
       if (output.isJson) output.json(result);
       else {
         process.stdout.write(result.stdout);
