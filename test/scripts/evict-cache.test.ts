@@ -80,3 +80,21 @@ test('what nobody uses goes from the build cache, and nothing that a sandbox sta
   await forgetUse(used, { hostId: 'host-a', dataDir: data });
   t.false(existsSync(join(used, 'hosts/host-a')));
 });
+
+test('set-up scripts asked for help do nothing else', async (t) => {
+  await using directory = await temporaryDirectory();
+  const unused = await oldEntry(directory.path, 'images/unused');
+  const env = { ...process.env, BERTH_CACHE_DIR: directory.path };
+  for (const name of ['evict-cache', 'install-packages', 'check-c']) {
+    const path = join(script, '..', name);
+    for (const flag of ['-h', '--help']) {
+      const { stdout, stderr } = await execute(path, [flag], { env });
+      t.true(stdout.startsWith(`usage: scripts/${name} [`), stdout);
+      t.is(stderr, '');
+    }
+    await t.throwsAsync(execute(path, ['--halp'], { env }), {
+      message: /unknown argument --halp/u,
+    });
+  }
+  t.true(existsSync(unused));
+});
