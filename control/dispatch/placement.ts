@@ -1,4 +1,5 @@
 import type { SandboxResources } from '../../shared/directory/capacity.ts';
+import { overheadMib } from '../../shared/directory/sandbox-need.ts';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Host } from './agent-hub.ts';
@@ -116,17 +117,17 @@ const couldHold = ({ memoryMib, vcpus }: HostSandboxes, need: SandboxResources):
 function drawCandidates(
   hosts: KnownHosts,
   { need, canBeOn, handlers, likely }: SandboxWishes,
-): { readonly candidates: ReadonlySet<Host>; readonly isEnabled: boolean } {
+): { readonly candidates: ReadonlySet<Host>; readonly enabled: readonly HostSandboxes[] } {
   const candidates = new Set<Host>();
+  const enabled: HostSandboxes[] = [];
   const seen = new Set<string>();
-  let isEnabled = false;
   /** @returns whether it has the capacity */
   const consider = (host: Host): boolean => {
     const { hostId, load } = host;
     if (seen.has(hostId)) return false;
     seen.add(hostId);
     if (!load.sandboxes.isEnabled || !canBeOn(host)) return false;
-    isEnabled = true;
+    enabled.push(load.sandboxes);
     if (load.draining || load.sandboxes.isLow || !couldHold(load.sandboxes, need)) return false;
     const hasRoom = isRoomIn(load.sandboxes, need);
     if (hasRoom || candidates.size < LIMITS.placementCandidates) candidates.add(host);
@@ -141,7 +142,7 @@ function drawCandidates(
     if (consider(host)) drawn += 1;
     if (drawn === LIMITS.placementCandidates) break;
   }
-  return { candidates, isEnabled };
+  return { candidates, enabled };
 }
 
 function isRoomIn(sandboxes: HostSandboxes, need: SandboxResources): boolean {
@@ -153,19 +154,23 @@ function isRoomIn(sandboxes: HostSandboxes, need: SandboxResources): boolean {
  * The best of some hosts for a new sandbox (decision 0082): those with capacity first, among them
  * those that handle the most of its disks, then by how full they are and by their `costOf`.
  * @returns at least one host
- * @throws AppError `not_enabled` when no host runs such sandboxes, `no_capacity` when none could
- *   hold it
+ * @throws AppError `not_enabled` when no host runs such sandboxes or is large enough for it,
+ *   `no_capacity` when those that are take none now
  */
 export function rankSandboxHosts(hosts: KnownHosts, wishes: SandboxWishes): Host[] {
   const { need, handlers, costOf } = wishes;
-  const { candidates, isEnabled } = drawCandidates(hosts, wishes);
+  const { candidates, enabled } = drawCandidates(hosts, wishes);
   if (candidates.size === 0 && hosts.inRandomOrder().next().done === true) {
     throw new AppError('no_capacity', 'no host is available now');
   }
-  if (!isEnabled) {
+  if (enabled.length === 0) {
     throw new AppError('not_enabled', 'sandboxes are not enabled on the hosts of this region');
   }
-  if (candidates.size === 0) throw noSandboxCapacity(need);
+  if (candidates.size === 0) {
+    throw enabled.some((host) => couldHold(host, need))
+      ? noSandboxCapacity(need)
+      : tooLarge(need, enabled);
+  }
   const disks = countEach(handlers);
   return [...candidates]
     .map((host) => {
@@ -188,8 +193,28 @@ export function rankSandboxHosts(hosts: KnownHosts, wishes: SandboxWishes): Host
     .map(({ host }) => host);
 }
 
-export const noSandboxCapacity = ({ memoryMib, vcpus }: SandboxResources): AppError =>
+export const noSandboxCapacity = (need: SandboxResources): AppError =>
   new AppError(
     'no_capacity',
-    `no host has ${memoryMib} MiB and ${vcpus} vCPUs left for this sandbox now; try again`,
+    `no host has capacity for a sandbox with ${sizeOf(need)} now; try again`,
   );
+
+/** A sandbox's size in the words of the request that creates it. */
+const sizeOf = ({ memoryMib, vcpus }: SandboxResources): string =>
+  `vcpu_count ${vcpus} and mem_size_mib ${memoryMib - overheadMib(vcpus)}`;
+
+/**
+ * The refusal of a sandbox that none of the hosts could hold if it held nothing else: waiting does
+ * not help.
+ */
+function tooLarge(need: SandboxResources, hosts: readonly HostSandboxes[]): AppError {
+  const vcpus = Math.min(need.vcpus, Math.max(...hosts.map((host) => host.vcpus)));
+  const memories = hosts.filter((host) => host.vcpus >= vcpus).map(({ memoryMib }) => memoryMib);
+  const largest = { vcpus, memoryMib: Math.max(...memories) };
+  const isAny = vcpus > 0 && largest.memoryMib >= LIMITS.sandboxMemMibMin + overheadMib(vcpus);
+  return new AppError(
+    'not_enabled',
+    `no host of this region can hold a sandbox with ${sizeOf(need)}` +
+      (isAny ? `; the largest that one can hold has ${sizeOf(largest)}` : ''),
+  );
+}

@@ -6,6 +6,7 @@ import {
   rankSandboxHosts,
   type SandboxWishes,
 } from '../../../control/dispatch/placement.ts';
+import { needOf } from '../../../shared/directory/sandbox-need.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 
 type Changes = Partial<Host['load']['sandboxes']> & {
@@ -136,7 +137,36 @@ test(
   [host('a', { memoryMib: 1024 }), host('b', { isLow: true }), host('c', { isEnabled: false })],
   'no_capacity',
 );
-test('sandbox hosts: one without any capacity', refuses, [host('a', { vcpus: 0 })], 'no_capacity');
+test('sandbox hosts: one without any capacity', refuses, [host('a', { vcpus: 0 })], 'not_enabled');
+test(
+  'sandbox hosts: one that is large enough takes none now',
+  refuses,
+  [host('a', { memoryMib: 1024 }), host('b', { draining: true })],
+  'no_capacity',
+);
+
+test('sandbox hosts: none is large enough, and the caller is told what would be', (t) => {
+  const refusal = (asked: SandboxWishes['need'], ...hosts: Host[]): string | undefined =>
+    t.throws(() => rank(new Drawn(hosts), { need: asked }), { code: 'not_enabled' })?.message;
+  const [memory, processors] = [
+    host('memory', { vcpus: 2 }),
+    host('processors', { memoryMib: 4096 }),
+  ];
+  t.is(
+    refusal(needOf({ vcpuCount: 4, memSizeMib: 4096 }), memory, processors),
+    'no host of this region can hold a sandbox with vcpu_count 4 and mem_size_mib 4096; ' +
+      'the largest that one can hold has vcpu_count 4 and mem_size_mib 3840',
+  );
+  t.is(
+    refusal(needOf({ vcpuCount: 16, memSizeMib: 1024 }), memory, processors),
+    'no host of this region can hold a sandbox with vcpu_count 16 and mem_size_mib 1024; ' +
+      'the largest that one can hold has vcpu_count 8 and mem_size_mib 3808',
+  );
+  t.is(
+    refusal(needOf({ vcpuCount: 1, memSizeMib: 256 }), host('tiny', { memoryMib: 400 })),
+    'no host of this region can hold a sandbox with vcpu_count 1 and mem_size_mib 256',
+  );
+});
 
 /** A cost for one host, or for all others. */
 const only = (one: string, cost: number) => (hostId: string) => (hostId === one ? cost : 0);
