@@ -2,7 +2,7 @@ import { readdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { SandboxRuntime } from '../../shared/links/stream-protocol.ts';
 import { paths } from '../system/paths.ts';
-import { readOptional } from '../system/write-once.ts';
+import { readOptional } from '../system/read-optional.ts';
 import { writeDurably } from '../system/write-durably.ts';
 
 const NAME = 'sandbox-runtime';

@@ -248,7 +248,7 @@ export class JournalledSandbox {
   }
 
   /** Another host has it from now on: this one journals and publishes nothing more of it. */
-  letGo(): void {
+  detachAsMoved(): void {
     this.#hasMoved = true;
     this.detach();
   }

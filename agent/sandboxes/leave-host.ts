@@ -20,7 +20,7 @@ export async function giveUpSandbox({ sandbox, current, deps }: SandboxContext):
   await mounts.keepOnly(row.id, []);
   await carrier.write(row);
   if (!(await carrier.storage.release(row.vmId))) return false;
-  sandbox.letGo();
+  sandbox.detachAsMoved();
   await failpoint('journal released', () => journal.remove(row.id));
   return true;
 }
@@ -35,7 +35,7 @@ export async function forgetTaken(
 ): Promise<void> {
   const { driver, journal, mounts, slots } = deps;
   const { id, vmId, slot } = sandbox.row;
-  sandbox.letGo();
+  sandbox.detachAsMoved();
   // At once: it must not run beside the other one while anything here is waited for.
   await Promise.all([driver.reclaim(vmId), detach()]);
   await driver.reclaim(vmId); // A start was under way, perhaps.

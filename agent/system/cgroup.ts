@@ -2,7 +2,7 @@ import { readdir, readFile, rmdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errnoOf, ignoring } from '../../shared/errors.ts';
-import { readOptional } from './write-once.ts';
+import { readOptional } from './read-optional.ts';
 
 const ROOT = '/sys/fs/cgroup';
 /**

@@ -1,6 +1,6 @@
 import { basename } from 'node:path';
 import { parseJson } from '../../shared/json.ts';
-import { readOptional } from './write-once.ts';
+import { readOptional } from './read-optional.ts';
 
 /**
  * Reads a file of JSON that this host wrote about itself. Errors name the file alone: they may reach

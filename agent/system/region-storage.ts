@@ -5,7 +5,7 @@ import { exists } from './exists.ts';
 import { paths } from './paths.ts';
 import { checkMark, markOf, markStorage, readMark } from './storage-mark.ts';
 import { writeDurably } from './write-durably.ts';
-import { readOptional } from './write-once.ts';
+import { readOptional } from './read-optional.ts';
 
 export interface RegionStorageDeps {
   /** `STORAGE_DIR`. */

@@ -4,7 +4,8 @@ import Type from 'typebox';
 import { sandboxIdPattern } from '../../shared/ids.ts';
 import { parseJson } from '../../shared/json.ts';
 import { compile } from '../../shared/validate.ts';
-import { readOptional, writeOnce } from './write-once.ts';
+import { readOptional } from './read-optional.ts';
+import { writeOnce } from './write-once.ts';
 
 /*
  * The file that names a storage, so that an empty mount point on which nothing is mounted is not

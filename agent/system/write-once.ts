@@ -1,11 +1,8 @@
 import { link, readFile, rm } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import { ignoring } from '../../shared/errors.ts';
+import { readOptional } from './read-optional.ts';
 import { syncPath, writeBeside } from './write-durably.ts';
-
-/** The text of a file; undefined without one. */
-export const readOptional = (path: string): Promise<string | undefined> =>
-  readFile(path, 'utf8').catch(ignoring('ENOENT'));
 
 /**
  * Makes a file durably unless it exists. Of several that try at once, hosts included, one succeeds.

@@ -11,7 +11,7 @@ import { errnoOf } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { type FileLock, takeLock } from '../../system/file-lock.ts';
-import { readOptional } from '../../system/write-once.ts';
+import { readOptional } from '../../system/read-optional.ts';
 import { newSign, tellsOfLinks } from './alive-sign.ts';
 import type { SharedStorage } from './shared-storage.ts';
 

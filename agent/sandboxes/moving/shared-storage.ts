@@ -7,7 +7,7 @@ import { type FileLock, takeLock } from '../../system/file-lock.ts';
 import { paths } from '../../system/paths.ts';
 import { type SharedPlaces, sharedPlaces } from '../../system/sandbox-places.ts';
 import { checkMark, markStorage } from '../../system/storage-mark.ts';
-import { readOptional } from '../../system/write-once.ts';
+import { readOptional } from '../../system/read-optional.ts';
 import { syncPath, writeDurably } from '../../system/write-durably.ts';
 
 /** The note of a host whose sandboxes lie in its own data directory. */

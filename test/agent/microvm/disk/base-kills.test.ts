@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import { findBase, giveBase, readBase } from '../../../../agent/microvm/disk/disk-base.ts';
 import { baseLinkOf, DiskBases } from '../../../../agent/microvm/disk/disk-bases.ts';
-import { readOptional } from '../../../../agent/system/write-once.ts';
+import { readOptional } from '../../../../agent/system/read-optional.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
 
 const PROGRAM = new URL('../../../fixtures/base-host.ts', import.meta.url).pathname;
