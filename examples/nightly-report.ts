@@ -14,6 +14,8 @@ export interface Finding {
 
 const EXAMPLES = 3;
 
+const counted = (matches: number): string => (matches === 1 ? '1 match' : `${matches} matches`);
+
 async function search(disk: Disk, pattern: string): Promise<Finding> {
   const what = { directory: 'logs', pattern, recursive: true, maxResults: 10_000 };
   const { matches, stoppedReason } = await disk.grep(what);
@@ -41,7 +43,7 @@ export async function nightlyReport(
   findings.sort((a, b) => b.matches - a.matches);
   return findings
     .flatMap(({ disk, matches, examples, incomplete }) => [
-      `${disk}: ${matches} matches${incomplete === undefined ? '' : ` (${incomplete})`}`,
+      `${disk}: ${counted(matches)}${incomplete === undefined ? '' : ` (${incomplete})`}`,
       ...examples.map((example) => `  ${example}`),
     ])
     .join('\n');

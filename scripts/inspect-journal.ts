@@ -133,7 +133,7 @@ function describeSnapshot(snapshot: Shown<SnapshotRow>): string[] {
 
 const describe = ({ hostId, diskExecs, sandboxes, snapshots, unfinished }: Report): string =>
   [
-    `${hostId}: ${sandboxes.length} sandboxes, ${snapshots.length} snapshots, ${diskExecs.length} commands on disks`,
+    `${hostId}: sandboxes ${sandboxes.length}, snapshots ${snapshots.length}, commands on disks ${diskExecs.length}`,
     '',
     ...sandboxes.flatMap((sandbox) => [...describeSandbox(sandbox), '']),
     ...snapshots.flatMap((snapshot) => [...describeSnapshot(snapshot), '']),

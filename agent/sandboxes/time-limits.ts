@@ -33,7 +33,7 @@ export function resetExpiry(runningSince: number, timeoutSeconds: number, now: n
   if (expiresAt <= latest) return expiresAt;
   const hours = LIMITS.sandboxTtlSecondsMax / 3600;
   const left = Math.max(0, Math.floor((latest - now) / 1000));
-  const message = `a session lasts ${hours} hours at most: this one can continue for ${left} seconds`;
+  const message = `a session lasts ${hours} hours at most: this one can continue for ${left} s`;
   throw new AppError('bad_request', message);
 }
 

@@ -7,7 +7,7 @@ export function limitReached({ limit, max, used }: LimitReached): RefusedRequest
   const unit = accountLimitUnits[limit];
   return new RefusedRequest(
     'account_limit_reached',
-    `the account may have ${max} ${unit} and has ${used}; delete something first, or ask the operator`,
+    `this would exceed the limit of the account (${unit}: ${used} of ${max} in use); delete something first, or ask the operator`,
     { headers: { 'ratelimit-policy': `"${limit}";q=${max}`, ratelimit: `"${limit}";r=0` } },
   );
 }
@@ -27,6 +27,6 @@ export function quotaHeaders({ max, left, resetMs }: RequestQuota): Record<strin
 export const tooManyRequests = (quota: RequestQuota): RefusedRequest =>
   new RefusedRequest(
     'rate_limited',
-    `the account may send ${quota.max} requests per second; try again in a second`,
+    `the account sends more requests than it may, ${quota.max} per second; try again in a second`,
     { headers: { ...quotaHeaders(quota), 'retry-after': '1' } },
   );

@@ -37,7 +37,7 @@ function checkShape(
     throw new AppError('bad_request', 'the sandboxes of a snapshot mount its disks: omit mounts');
   }
   if ((vcpus ?? vcpuCount) === vcpuCount && (memory ?? memSizeMib) === memSizeMib) return;
-  const size = `${vcpuCount} vCPUs and ${memSizeMib} MiB`;
+  const size = `vcpu_count ${vcpuCount} and mem_size_mib ${memSizeMib}`;
   throw new AppError('bad_request', `the sandboxes of this snapshot have ${size}: omit both`);
 }
 

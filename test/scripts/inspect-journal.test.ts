@@ -151,7 +151,7 @@ test('snapshots are shown without their secrets', async (t) => {
   const { stdout, stderr } = await inspect([data.path]);
   t.is(stderr, '');
   for (const text of [
-    '0 sandboxes, 3 snapshots',
+    'sandboxes 0, snapshots 3',
     `${ready.id}  kept  ${accountId}  snapshot ready`,
     `of sandbox ${ready.sandboxId}  with memory  4096 bytes`,
     'failure: no space?[2J',
@@ -201,7 +201,7 @@ test('a journal that is closed', async (t) => {
   const { stdout } = await inspect([directory.path]);
   t.is(
     stdout,
-    `${hostId}: 0 sandboxes, 0 snapshots, 0 commands on disks\n\nNothing is unfinished.\n`,
+    `${hostId}: sandboxes 0, snapshots 0, commands on disks 0\n\nNothing is unfinished.\n`,
   );
 });
 

@@ -115,7 +115,7 @@ export class SandboxExecs {
    */
   async begin(spec: SandboxExecSpec): Promise<SandboxExec> {
     if (this.#begun.size >= this.#runningMax) {
-      const message = `the sandbox runs ${this.#runningMax} commands, as many as it may`;
+      const message = `the sandbox runs as many commands as it may (${this.#runningMax})`;
       throw new AppError('rate_limited', message);
     }
     if (this.#link?.channel === undefined) {

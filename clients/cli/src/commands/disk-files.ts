@@ -73,7 +73,7 @@ transferred again, so an interrupted sync is continued by running it again.`,
         const [first] = tally.failed;
         if (first === undefined) return;
         throw new Failure(
-          `${tally.failed.length} files failed, such as ${first.path}: ${first.error}`,
+          `${counted(tally.failed.length, 'file')} failed, such as ${first.path}: ${first.error}`,
           'run it again for the rest',
         );
       },

@@ -93,7 +93,7 @@ const rmCommand = () =>
       for (const id of ids) {
         const { state } = await berth.hosts.get(id);
         if (!dryRun) await berth.hosts.delete(id);
-        const value = { id, removed: !dryRun };
+        const value = { id, deleted: !dryRun };
         output.done(
           dryRun ? `would remove ${id}, which is ${state}` : `${id} is removed`,
           value,
