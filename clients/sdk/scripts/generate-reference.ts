@@ -73,15 +73,17 @@ function describe(node: ts.Node, name: string, isRequired: boolean): string {
   return [linked(text), listed.join('\n'), ...examples].filter((part) => part !== '').join('\n\n');
 }
 
+const typeOf = (node: ts.Node): string => checker.typeToString(checker.getTypeAtLocation(node));
+
 function parameterText(parameter: ts.ParameterDeclaration): string {
   const { name, type, initializer, questionToken } = parameter;
   const mayBeLeftOut = initializer !== undefined || questionToken !== undefined;
   const shown = ts.isIdentifier(name) ? name.text : 'options';
-  return `${shown}${mayBeLeftOut ? '?' : ''}: ${oneLine(type?.getText() ?? 'unknown')}`;
+  return `${shown}${mayBeLeftOut ? '?' : ''}: ${oneLine(type?.getText() ?? typeOf(parameter))}`;
 }
 
 const returnTypeText = (node: ts.SignatureDeclaration): string =>
-  oneLine(node.type?.getText() ?? checker.typeToString(checker.getTypeAtLocation(node)));
+  oneLine(node.type?.getText() ?? typeOf(node));
 
 function signatureText(node: ts.SignatureDeclaration, name: string): string {
   const parameters = node.parameters.map(parameterText);
@@ -107,9 +109,9 @@ function fieldTable(fields: readonly (ts.ClassElement | ts.TypeElement)[]): stri
       | ts.PropertyDeclaration
       | ts.GetAccessorDeclaration;
     const optional = 'questionToken' in typed && typed.questionToken !== undefined ? '?' : '';
-    const type = oneLine(
-      typed.type?.getText() ?? checker.typeToString(checker.getTypeAtLocation(field)),
-    );
+    const type = ts.isMethodSignature(field)
+      ? `(${field.parameters.map(parameterText).join(', ')}) => ${returnTypeText(field)}`
+      : oneLine(typed.type?.getText() ?? typeOf(field));
     const about = cell(describe(field, nameOf(field), false).replaceAll(/\s*\n+/gu, ' '));
     return `| \`${nameOf(field)}${optional}\` | \`${cell(type.replace(/ \| undefined$/u, ''))}\` | ${about} |`;
   });
