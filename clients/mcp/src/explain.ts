@@ -39,7 +39,7 @@ const NEXT_STEPS: Readonly<Record<string, string>> = {
   call_timeout: 'It may still be going on: look at it before you do it again.',
   outcome_unknown: 'It may have been done or not: look before you do it again.',
   timeout: 'It took too long: use a sandbox and process_start for what takes minutes.',
-  not_enabled: 'This server cannot do it; ask the operator.',
+  not_enabled: 'This server cannot do it: ask for less where that is said, or ask the operator.',
 };
 
 const codeOf = (error: Error): string | undefined => {

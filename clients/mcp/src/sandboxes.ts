@@ -16,6 +16,12 @@ const RUN_SECONDS = 120;
 const RUN_SECONDS_MAX = 3_600;
 const WAIT_SECONDS_MAX = 600;
 const LISTED_MAX = 200;
+/** Bounds of the API (docs/api.md, Sandboxes): a model that knows them asks for what it can get. */
+const MEM_MIB_MIN = 256;
+const MEM_MIB_MAX = 65_536;
+const VCPUS_MAX = 32;
+const IDLE_SECONDS_MAX = 86_400;
+const IMAGE_LENGTH_MAX = 512;
 const LINE_LENGTH_MAX = 200;
 const TELL_EVERY_MS = 1_000;
 
@@ -61,19 +67,26 @@ const create = tool({
     name: z.string().min(1).max(63).optional().describe('Unique; a random one when omitted.'),
     image: z
       .string()
-      .max(500)
+      .max(IMAGE_LENGTH_MAX)
       .optional()
       .describe(
         'OCI image such as python:3.13; the default image (Debian with Python and Node) when omitted.',
       ),
     snapshot: z.string().max(100).optional().describe('Id or name of a snapshot to begin from.'),
-    mem_size_mib: z.number().int().min(128).max(1_048_576).optional().describe('Default 2048.'),
-    vcpu_count: z.number().int().min(1).max(256).optional().describe('Default 1.'),
+    mem_size_mib: z
+      .number()
+      .int()
+      .min(MEM_MIB_MIN)
+      .max(MEM_MIB_MAX)
+      .optional()
+      .describe('Default 2048.'),
+    vcpu_count: z.number().int().min(1).max(VCPUS_MAX).optional().describe('Default 1.'),
     env: z.record(z.string(), z.string()).optional().describe('Variables of all its commands.'),
     idle_ttl_seconds: z
       .number()
       .int()
       .min(0)
+      .max(IDLE_SECONDS_MAX)
       .optional()
       .describe('Pause it when nothing was done in it for so long; 0: never.'),
   },
