@@ -1,4 +1,11 @@
-import { ApiError, type Berth, type Disk, NotFoundError, type Sandbox } from '@berth/sdk';
+import {
+  ApiError,
+  type Berth,
+  type Disk,
+  NotFoundError,
+  type Sandbox,
+  type Snapshot,
+} from '@berth/sdk';
 import { NotFoundFailure } from './failure.ts';
 
 const SANDBOX_ID = /^[\da-f]{8}-[\da-f]{4}-7[\da-f]{3}-[\da-f]{4}-[\da-f]{12}$/iu;
@@ -38,6 +45,13 @@ export async function findDisk(berth: Berth, nameOrId: string): Promise<Disk> {
     : await berth.disks.find(nameOrId);
   if (found !== undefined) return found;
   throw new NotFoundFailure(`there is no disk ${nameOrId}`, 'see berth disk ls');
+}
+
+/** By name or id. @throws NotFoundFailure when there is none */
+export async function findSnapshot(berth: Berth, nameOrId: string): Promise<Snapshot> {
+  const found = await orUndefined(berth.snapshots.get(nameOrId));
+  if (found !== undefined) return found;
+  throw new NotFoundFailure(`there is no snapshot ${nameOrId}`, 'see berth snapshot ls');
 }
 
 /** Undefined where a call finds nothing. */

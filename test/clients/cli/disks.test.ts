@@ -256,6 +256,8 @@ test('a command line that is wrong is told what helps', async (t) => {
       2,
       /It is one of read, disk, .*: see berth key create --help\.$/u,
     ],
+    ['snapshot rm nothing', 1, /^there is no snapshot nothing: see berth snapshot ls\.$/u],
+    ['image build x --username me', 2, /^--username and --password-file go together: give both/u],
     ['login --url http://x --key-stdin', 2, /^stdin has no API key: write --key-stdin <file\.$/u],
   ] as const) {
     const ran = await cli.run(line.split(' '));

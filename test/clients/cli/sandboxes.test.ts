@@ -165,6 +165,7 @@ test('a command goes on without us, and its output is there later', async (t) =>
   const log = await cli.run(['sandbox', 'logs', 'detached', begun.trim(), '--follow']);
   t.deepEqual(log, { code: 4, stdout: 'line 1\nline 2\nline 3\n', stderr: '' });
   t.regex(await cli.output('sandbox', 'logs', 'detached'), /completed \(4\)/u);
+  t.is((await cli.run(['sandbox', 'logs', '--json', 'detached', begun.trim()])).code, 4);
   const late = await cli.output(
     ...['sandbox', 'run', '-d', '-q', '--timeout', '1s', 'detached', 'sleep 60'],
   );

@@ -102,13 +102,12 @@ export const getCommand = () =>
 
 /** @throws Failure unless the user agrees */
 async function confirm(names: readonly string[]): Promise<void> {
-  const what = names.join(', ');
+  const what = `${names.join(', ')} with everything on ${names.length === 1 ? 'it' : 'them'}`;
   if (!process.stdin.isTTY || !process.stderr.isTTY) {
-    const next = `add --yes to delete ${what} with everything on ${names.length === 1 ? 'it' : 'them'}`;
-    throw new Failure('nobody can be asked here', next);
+    throw new Failure('nobody can be asked here', `add --yes to delete ${what}`);
   }
   const clack = await import('@clack/prompts');
-  const message = `Delete ${what} with everything on it?`;
+  const message = `Delete ${what}?`;
   const answer = await clack.confirm({ message, initialValue: false, output: process.stderr });
   if (answer !== true) throw new Failure('nothing was deleted');
 }

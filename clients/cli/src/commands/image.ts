@@ -5,7 +5,7 @@ import { opened } from '../context.ts';
 import type { Output } from '../output.ts';
 import { formatBytes } from '../text.ts';
 import { readText } from '../values.ts';
-import { Failure } from '../failure.ts';
+import { UsageFailure } from '../failure.ts';
 
 function show(output: Output, { info }: Image): void {
   const { progress } = info;
@@ -54,7 +54,8 @@ const buildCommand = () =>
     .action(async (source, { username, passwordFile, wait, ...options }) => {
       const { output, berth } = await opened(options);
       if ((username === undefined) !== (passwordFile === undefined)) {
-        throw new Failure('a private image needs --username and --password-file together');
+        const next = 'give both, or neither for a public image';
+        throw new UsageFailure('--username and --password-file go together', next);
       }
       const password = passwordFile === undefined ? '' : (await readText(passwordFile)).trimEnd();
       const auth = username === undefined ? {} : { registry_auth: { username, password } };

@@ -29,6 +29,11 @@ function newPart(former: string, text: string): string {
   return at === -1 ? text : text.slice(at + tail.length);
 }
 
+/** The exit code of a command that has ended; 0 while it runs. */
+function codeOf({ status, exit_code: code, exit_reason: reason }: SandboxExec): number {
+  return status === 'running' ? 0 : exitCodeOf({ status, exitCode: code ?? undefined, reason });
+}
+
 /** Prints what a command writes until it has ended. @returns the exit code */
 async function follow(sandbox: Sandbox, id: string, isFollowed: boolean): Promise<number> {
   let stdout = '';
@@ -39,9 +44,7 @@ async function follow(sandbox: Sandbox, id: string, isFollowed: boolean): Promis
     process.stderr.write(newPart(stderr, exec.stderr ?? ''));
     stdout = exec.stdout ?? '';
     stderr = exec.stderr ?? '';
-    const { status, exit_code: code, exit_reason: reason } = exec;
-    if (status !== 'running') return exitCodeOf({ status, exitCode: code ?? undefined, reason });
-    if (!isFollowed) return 0;
+    if (exec.status !== 'running' || !isFollowed) return codeOf(exec);
     await new Promise((resolve) => {
       setTimeout(resolve, POLL_MS);
     });
@@ -50,8 +53,9 @@ async function follow(sandbox: Sandbox, id: string, isFollowed: boolean): Promis
 
 async function printLog(sandbox: Sandbox, id: string, isFollowed: boolean, output: Output) {
   if (!output.isJson) return follow(sandbox, id, isFollowed);
-  output.json(isFollowed ? await sandbox.execs.ended(id) : await sandbox.execs.get(id));
-  return 0;
+  const exec = await (isFollowed ? sandbox.execs.ended(id) : sandbox.execs.get(id));
+  output.json(exec);
+  return codeOf(exec);
 }
 
 export const logsCommand = () =>

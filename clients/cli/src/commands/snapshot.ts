@@ -2,6 +2,7 @@ import type { SnapshotInfo } from '@berth/sdk';
 import type { Command } from '@commander-js/extra-typings';
 import { group, leaf } from '../command.ts';
 import { opened } from '../context.ts';
+import { findSnapshot } from '../find.ts';
 import type { Shown } from '../output.ts';
 import { formatAge, formatBytes } from '../text.ts';
 
@@ -39,7 +40,7 @@ const rmCommand = () =>
     .option('--dry-run', 'only say what would be deleted')
     .action(async (names, { dryRun = false, ...options }) => {
       const { output, berth } = await opened(options);
-      const snapshots = await Promise.all(names.map((name) => berth.snapshots.get(name)));
+      const snapshots = await Promise.all(names.map((name) => findSnapshot(berth, name)));
       for (const snapshot of snapshots) {
         if (!dryRun) await snapshot.delete();
         const { id, name } = snapshot;
