@@ -32,11 +32,13 @@ export async function beginPause(context: SandboxContext, cause: string): Promis
   });
 }
 
-export async function handlePaused(context: SandboxContext): Promise<void> {
+/** @param exitMessage says why, when nobody had asked for the pause */
+export async function handlePaused(context: SandboxContext, exitMessage?: string): Promise<void> {
   context.current.machine?.detach();
   await context.execs.loseAll('cancelled', PAUSED);
   context.processes.disconnect();
-  await rest(context, 'paused', {}, 'the checkpoint is durable');
+  const change = exitMessage === undefined ? {} : { exitMessage };
+  await rest(context, 'paused', change, exitMessage ?? 'the checkpoint is durable');
 }
 
 /** The sandbox continues to run; its record says why, and a time limit pauses it again later. */

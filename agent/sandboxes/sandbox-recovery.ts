@@ -7,7 +7,7 @@ import { awaitImage } from './image-wait.ts';
 import { cleanUp } from './sandbox-cleanup.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { continueRunning, handlePaused, PAUSED } from './sandbox-pause.ts';
-import { beginStop, finish } from './sandbox-rest.ts';
+import { beginStop, finish, toExitMessage } from './sandbox-rest.ts';
 import { machineSpec } from './sandbox-row.ts';
 import { handleStarted, holdDisks, startMachine } from './sandbox-start.ts';
 
@@ -31,10 +31,18 @@ export async function recoverSandbox(context: SandboxContext): Promise<void> {
   await takeOver(context);
 }
 
-/** Ends a sandbox that could not be recovered; it can be started or deleted then. */
+/**
+ * Ends a sandbox that could not be recovered; it can be started or deleted then. One that may have a
+ * checkpoint is paused, also when the storage does not tell: a resume verifies it.
+ */
 export async function giveUp(context: SandboxContext, error: Error): Promise<void> {
-  const { isDeleting, slot } = context.sandbox.row;
+  const { isDeleting, slot, state, vmId } = context.sandbox.row;
   if (isDeleting || slot === undefined) return;
+  if (state === 'pausing' || state === 'pending_resume') {
+    const message = toExitMessage(`the host could not take it over: ${error.message}`);
+    const mayBePaused = await context.deps.driver.hasCheckpoint(vmId).catch(() => true);
+    if (mayBePaused) return handlePaused(context, message);
+  }
   const message = `the host ended it, because it could not take it over: ${error.message}`;
   await finish(context, { reason: 'killed_by_host', message });
 }

@@ -297,8 +297,9 @@ export class InMemoryDriver implements MachineDriver {
     return this.#risen(machine, 'checkpoint');
   }
 
-  hasCheckpoint(id: string): Promise<boolean> {
-    return Promise.resolve(this.#host.wholeCheckpoint(id) !== undefined);
+  async hasCheckpoint(id: string): Promise<boolean> {
+    await this.#gate('read checkpoint', id);
+    return this.#host.wholeCheckpoint(id) !== undefined;
   }
 
   async discardCheckpoint(id: string): Promise<void> {

@@ -92,6 +92,42 @@ test('the next agent takes up every row of one that was killed, and nothing else
   t.deepEqual(machines.faults, []);
 });
 
+for (const [state, cut] of [
+  ['pausing', 'before end paused machine'],
+  ['pending_resume', 'before launch machine'],
+] as const) {
+  test(`storage that fails when the next agent finds it ${state} costs no memory`, async (t) => {
+    await using host = await TimedSandboxes.open(redis.redis);
+    const { hosted, time } = host;
+    const { id } = await host.create();
+    if (state === 'pending_resume') {
+      await host.find(id).pause();
+      await host.until(host.find(id), 'paused');
+    }
+    const { gate } = hosted;
+    const reached = Promise.withResolvers<void>();
+    hosted.gate = async (point, at) => {
+      if (point !== cut) return gate(point, at);
+      reached.resolve();
+      await new Promise(() => {});
+    };
+    await (state === 'pausing' ? host.find(id).pause() : host.find(id).resume());
+    await reached.promise;
+    t.is(host.find(id).row.state, state);
+    await hosted.killAgent(time);
+    hosted.gate = async (point, at) => {
+      if (point === 'read checkpoint') throw new Error('the storage does not answer');
+      await gate(point, at);
+    };
+    await hosted.startAgent();
+    await host.until(host.find(id), 'paused');
+    hosted.gate = gate;
+    await host.find(id).resume();
+    await host.until(host.find(id), 'running');
+    t.deepEqual(hosted.machines.faults, []);
+  });
+}
+
 for (const outcome of ['is refused', 'is made'] as const) {
   test(`a sandbox is discarded while a fork of it waits that ${outcome}`, async (t) => {
     await using host = await TimedSandboxes.open(redis.redis);
