@@ -162,3 +162,21 @@ test("a command does not load the runtime's fetch, but where the environment nam
   });
   t.true(asked.length > 0 && asked.every((path) => path.includes('berth.invalid')), asked.join());
 });
+
+test('a command on a disk whose answer is lost is not sent again, and the user is told', async (t) => {
+  const id = 'dsk-0123456789abcdef';
+  const sent: string[] = [];
+  const [, url] = await serve(t, (request, response) => {
+    const { method = '', url: path = '', socket } = request;
+    sent.push(`${method} ${path}`);
+    if (method === 'POST') socket.destroy();
+    else response.end(JSON.stringify({ success: true, data: [{ id, name: 'work' }] }));
+  });
+  await using directory = await temporaryDirectory();
+  const cli = await Cli.in(directory.path);
+  const env = { BERTH_URL: url, BERTH_API_KEY: 'key-none' };
+  const ran = await cli.run(['disk', 'exec', 'work', 'true'], { env });
+  t.is(ran.code, 125);
+  t.regex(ran.stderr, /: look whether the command was run before you repeat it\.\n$/u);
+  t.deepEqual(sent, ['GET /api/disks?name=work', `POST /api/disks/${id}/exec`]);
+});

@@ -1,12 +1,33 @@
-import type { GrepMatch, GrepResult } from '@berth/sdk';
+import {
+  CallTimeoutError,
+  ConnectionError,
+  type Disk,
+  type ExecResult,
+  type GrepMatch,
+  type GrepResult,
+} from '@berth/sdk';
 import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
-import { EXIT, UsageFailure } from '../failure.ts';
+import { EXIT, Failure, UsageFailure } from '../failure.ts';
 import { findDisk } from '../find.ts';
 import { type Output, paint } from '../output.ts';
 import { commandBehindName, commandLine } from '../quote.ts';
 import { visible } from '../text.ts';
 import { count, given } from '../values.ts';
+
+/**
+ * Runs a command without an Idempotency-Key: with one it would go on when the user ends us with Ctrl-C.
+ * @throws Failure when the answer is lost, which cannot be asked for again
+ */
+async function runOn(disk: Disk, command: string): Promise<ExecResult> {
+  try {
+    return await disk.exec(command, { idempotencyKey: false });
+  } catch (error) {
+    if (!(error instanceof ConnectionError || error instanceof CallTimeoutError)) throw error;
+    const next = 'look whether the command was run before you repeat it';
+    throw new Failure(error.message, next, error.code);
+  }
+}
 
 export const execCommand = () =>
   leaf('exec')
@@ -27,9 +48,7 @@ One word is a command line for bash; several are a program and its arguments.`,
       }
       const { output, berth } = await opened(options);
       const disk = await findDisk(berth, name);
-      // With a key the command would go on when the user ends us with Ctrl-C.
-      const once = { idempotencyKey: false } as const;
-      const result = await output.during('running', () => disk.exec(commandLine(words), once));
+      const result = await output.during('running', () => runOn(disk, commandLine(words)));
       if (output.isJson) output.json(result);
       else {
         process.stdout.write(result.stdout);
