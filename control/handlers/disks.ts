@@ -102,7 +102,8 @@ const deleteDiskRoute = route({
   scope: 'disk',
   event: 'disk.deleted',
   summary: 'Delete a disk and everything that belongs to it',
-  description: 'Everything that uses the disk is ended, and its contents are gone for good.',
+  description:
+    'Commands that run on the disk are ended, and its contents are gone for good. Refused while a sandbox mounts it.',
   tag,
   params: DiskPath,
   replies: { 200: BareSuccess },

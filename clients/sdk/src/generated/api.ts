@@ -41,7 +41,7 @@ export interface paths {
         post?: never;
         /**
          * Delete a disk and everything that belongs to it
-         * @description Everything that uses the disk is ended, and its contents are gone for good.
+         * @description Commands that run on the disk are ended, and its contents are gone for good. Refused while a sandbox mounts it.
          */
         delete: operations["deleteDisk"];
         options?: never;
