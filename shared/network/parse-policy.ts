@@ -84,15 +84,17 @@ function parseRule(rule: RuleObject, where: string): string | RuleObject {
   const { transform, forward_url: url } = rule;
   const target = parseTarget(rule.target, where);
   const text = targetText(target);
-  if (transform === undefined && url === undefined) return text;
+  const headers = transform?.headers ?? {};
+  const addsHeaders = Object.keys(headers).length > 0;
+  if (!addsHeaders && url === undefined) return text;
   if (target.kind === 'network') {
     const message = `${where}: ${text} is an address; headers and forward_url need a domain`;
     throw new AppError('bad_request', message);
   }
-  if (transform !== undefined) checkHeaders(transform.headers, `${where}.transform.headers`);
+  checkHeaders(headers, `${where}.transform.headers`);
   return {
     target: text,
-    ...(transform === undefined ? {} : { transform }),
+    ...(addsHeaders ? { transform: { headers } } : {}),
     ...(url === undefined ? {} : { forward_url: checkForwardUrl(url, `${where}.forward_url`) }),
   };
 }

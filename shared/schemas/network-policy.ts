@@ -24,7 +24,7 @@ const TARGET = {
 const Target = Type.String(TARGET);
 
 interface TransformOf<Value> {
-  readonly headers: Readonly<Record<string, Value>>;
+  readonly headers?: Readonly<Record<string, Value>>;
 }
 
 /** A rule with more than its target; values of headers are secrets and never shown. */
@@ -56,11 +56,24 @@ const BROKERED_ADDRESS = {
   type: 'object',
   properties: { target: { pattern: IPV4_ADDRESSES } },
   required: ['target'],
-  anyOf: [{ required: ['transform'] }, { required: ['forward_url'] }],
+  anyOf: [
+    {
+      properties: {
+        transform: { properties: { headers: { minProperties: 1 } }, required: ['headers'] },
+      },
+      required: ['transform'],
+    },
+    { required: ['forward_url'] },
+  ],
 };
 
 /** A target as text, or an object; one schema for both, so that errors name what is wrong. */
-const allowRule = (headerValue: object, headerExample: string | null, forwardUrl: string) => ({
+const allowRule = (
+  headerValue: object,
+  headerExample: string | null,
+  forwardUrl: string,
+  transformNeeds: readonly 'headers'[],
+) => ({
   type: ['string', 'object'],
   ...TARGET,
   documented: { ...TARGET.documented, not: BROKERED_ADDRESS },
@@ -70,9 +83,9 @@ const allowRule = (headerValue: object, headerExample: string | null, forwardUrl
     target: Target,
     transform: {
       type: 'object',
-      description: 'What is done to requests to the target.',
+      description: 'What is done to requests to the target; nothing, if it has no headers.',
       ...closed,
-      required: ['headers'],
+      required: transformNeeds,
       properties: {
         headers: {
           type: 'object',
@@ -156,6 +169,7 @@ export const NetworkPolicy = Type.Unsafe<NetworkPolicy>({
       'Bearer a-token',
       'An https URL that requests to the target are sent to instead. At most 2048 characters in its ' +
         'normal form, without credentials and fragment.',
+      [],
     ),
   ),
   title: 'NetworkPolicy',
@@ -168,6 +182,7 @@ export const ShownNetworkPolicy = Type.Unsafe<ShownNetworkPolicy>({
       { type: 'null', description: 'Values are never shown.' },
       null,
       'Its origin only: the rest may be secret.',
+      ['headers'],
     ),
   ),
   title: 'ShownNetworkPolicy',

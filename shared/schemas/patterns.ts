@@ -79,7 +79,7 @@ const HOST_OF_ORIGIN = String.raw`(?:[a-z0-9_-]+\.)*(?!(?:\d+|0x[0-9a-f]*)(?:$|:
  * An origin as browsers write it, without the port that its scheme has by itself; or all of them.
  */
 export const ORIGIN = whole(
-  String.raw`\*|(?:http://(?:${HOST_OF_ORIGIN})(?!:80$)|https://(?:${HOST_OF_ORIGIN})(?!:443$))(?::[1-9]\d{0,3})?`,
+  String.raw`\*|(?:http://(?:${HOST_OF_ORIGIN})(?!:80$)|https://(?:${HOST_OF_ORIGIN})(?!:443$))(?::${PORT_NUMBER})?`,
 );
 
 const TERM = String.raw`(?:\d{1,15}(?:\.\d{0,9})?|\.\d{1,9})(?:ns|us|µs|ms|s|m|h)`;

@@ -2,6 +2,7 @@ import test from 'ava';
 import type { IncomingMessage } from 'node:http';
 import { readControlConfig } from '../../../control/config.ts';
 import { allowsOrigin, allowsUpgrade, isOrigin } from '../../../shared/http/cross-origin.ts';
+import { ORIGIN } from '../../../shared/schemas/patterns.ts';
 
 const origins = ['http://localhost:3000', 'https://app.example.com', 'https://[2001:db8::1]:8443'];
 
@@ -16,6 +17,18 @@ test('an origin is what a browser sends, and nothing around it', (t) => {
     ...['ftp://app.example.com', 'javascript:alert(1)', 'https://', 'https://a b'],
   ]) {
     t.false(isOrigin(text), text);
+  }
+});
+
+test('an origin is described with any port', (t) => {
+  const described = new RegExp(ORIGIN, 'u');
+  for (const text of [...origins, '*', 'http://localhost:65535']) {
+    t.true(isOrigin(text), text);
+    t.regex(text, described);
+  }
+  for (const text of ['http://localhost:65536', 'https://app.example.com:443']) {
+    t.false(isOrigin(text), text);
+    t.notRegex(text, described);
   }
 });
 

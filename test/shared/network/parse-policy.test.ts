@@ -25,6 +25,22 @@ test('targets are brought into their normal form, and named once', (t) => {
   ]);
 });
 
+for (const [what, transform] of Object.entries({
+  'without headers': {},
+  'with no header': { headers: {} },
+})) {
+  test(`a transform ${what} leaves a rule as a plain one`, (t) => {
+    const url = 'https://hooks.example/';
+    const targets = ['a.example', '192.0.2.1'];
+    const plain = targets.map((target) => ({ target, transform }));
+    const forwarding = { target: 'b.example', transform, forward_url: url };
+    t.deepEqual(parseNetworkPolicy(allowing(...plain, forwarding)).egress?.allow, [
+      ...targets,
+      { target: 'b.example', forward_url: url },
+    ]);
+  });
+}
+
 for (const target of [
   ...['', '*', '*.', '.', 'a..b', '-a.example', 'a-.example', 'exa mple.com', 'a\u0000.example'],
   ...['*.*.example', 'a.*.example', 'ex*mple.com', 'localhost', `${'a'.repeat(64)}.example`],
@@ -108,7 +124,7 @@ test('any input is either refused, or has a normal form that stays the same', (t
   const rule = fc.record(
     {
       target: text,
-      transform: fc.record({ headers: fc.dictionary(text, text) }),
+      transform: fc.record({ headers: fc.dictionary(text, text) }, { requiredKeys: [] }),
       forward_url: fc.webUrl(),
     },
     { requiredKeys: ['target'] },

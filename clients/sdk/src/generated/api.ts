@@ -2988,7 +2988,7 @@ export interface components {
                      * @example *.example.com
                      */
                     target: string;
-                    /** @description What is done to requests to the target. */
+                    /** @description What is done to requests to the target; nothing, if it has no headers. */
                     transform?: {
                         /**
                          * @description Added to each request to the target; they replace those of the guest. Not those that say how a message is delimited or routed, such as host, content-length and connection.
@@ -2996,7 +2996,7 @@ export interface components {
                          *       "authorization": "Bearer a-token"
                          *     }
                          */
-                        headers: {
+                        headers?: {
                             [key: string]: string;
                         };
                     };
@@ -3716,7 +3716,7 @@ export interface components {
                      * @example *.example.com
                      */
                     target: string;
-                    /** @description What is done to requests to the target. */
+                    /** @description What is done to requests to the target; nothing, if it has no headers. */
                     transform?: {
                         /**
                          * @description Added to each request to the target; they replace those of the guest. Not those that say how a message is delimited or routed, such as host, content-length and connection.
