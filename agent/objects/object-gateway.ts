@@ -25,7 +25,12 @@ import type { Histogram } from '../../shared/metrics.ts';
 import { Exchange } from './http/exchange.ts';
 import { S3Error } from './protocol/errors.ts';
 import { assertAccepted } from './operations/accepted-fields.ts';
-import { findOperation, isWrite, LIST_BUCKETS, type NamedOperation } from './operations/table.ts';
+import {
+  addsToDisk,
+  findOperation,
+  LIST_BUCKETS,
+  type NamedOperation,
+} from './operations/table.ts';
 import { listBuckets } from './operations/buckets.ts';
 import type { ObjectCall } from './http/operation.ts';
 import {
@@ -177,13 +182,17 @@ export class ObjectGateway {
     exchange.notes['diskId'] = disk.record.id;
     assertOwner(disk, headers.values['x-amz-expected-bucket-owner']);
     using _place = this.#takePlace(disk.record.accountId, origin.address);
-    if (origin.hopsLeft !== '0') await this.#checkQuotas(disk.record.accountId, method);
+    const isFirst = origin.hopsLeft !== '0';
+    if (isFirst) await this.#countRequest(disk.record.accountId);
     this.#noteClient(admission, disk, origin.address);
     const named = findOperation(method, target, headers);
     exchange.operation = named.name;
     if (method !== 'GET' && method !== 'HEAD') assertMayChange(admission.principal);
-    if (isWrite(method) && this.#options.storage.isLow) {
-      throw new S3Error('ServiceUnavailable', 'The storage of the host is almost full.');
+    if (addsToDisk(method, named)) {
+      if (isFirst) await this.#refuseIfFull(disk.record.accountId);
+      if (this.#options.storage.isLow) {
+        throw new S3Error('ServiceUnavailable', 'The storage of the host is almost full.');
+      }
     }
     await this.#serveOnDisk(exchange, origin, { target, headers, admission, disk, named, form });
   }
@@ -229,12 +238,16 @@ export class ObjectGateway {
     return place;
   }
 
-  /** @throws S3Error SlowDown; QuotaExceeded for what would fill disks further */
-  async #checkQuotas(accountId: string, method: string): Promise<void> {
-    const { accountQuotas } = this.#options.directory;
-    const quota = await accountQuotas.takeRequest(accountId);
+  /** @throws S3Error SlowDown */
+  async #countRequest(accountId: string): Promise<void> {
+    const quota = await this.#options.directory.accountQuotas.takeRequest(accountId);
     if (quota?.isExceeded === true) throw new S3Error('SlowDown');
-    if (!isWrite(method) || (await accountQuotas.whyNotWrite(accountId)) === undefined) return;
+  }
+
+  /** @throws S3Error QuotaExceeded */
+  async #refuseIfFull(accountId: string): Promise<void> {
+    const { accountQuotas } = this.#options.directory;
+    if ((await accountQuotas.whyNotWrite(accountId)) === undefined) return;
     throw new S3Error('QuotaExceeded', 'The disks of the account hold as much as they may.');
   }
 

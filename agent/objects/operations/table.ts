@@ -104,6 +104,7 @@ const bucketOperations: readonly Row[] = [
       flag: 'delete',
       name: 'DeleteObjects',
       changesObjects: true,
+      onlyRemoves: true,
       operation: deleteObjects,
     },
     accepts: { headers: CHECKED },
@@ -193,6 +194,8 @@ export interface NamedOperation {
   readonly operation: Operation;
   /** True when callers see a change of the disk. */
   readonly changesObjects?: true;
+  /** True when it takes a method that adds to the disk otherwise, and does not. */
+  readonly onlyRemoves?: true;
 }
 
 /**
@@ -221,5 +224,6 @@ export function findOperation(
   return found;
 }
 
-/** Whether a request of this method adds to the disk; deleting does not. */
-export const isWrite = (method: string): boolean => method === 'PUT' || method === 'POST';
+/** Whether a request adds to the disk. Deleting does not: it is how a full disk is emptied. */
+export const addsToDisk = (method: string, { onlyRemoves }: NamedOperation): boolean =>
+  (method === 'PUT' || method === 'POST') && onlyRemoves !== true;

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { readHeaders } from '../../../../agent/objects/http/request-headers.ts';
 import { readTarget } from '../../../../agent/objects/http/target.ts';
-import { findOperation } from '../../../../agent/objects/operations/table.ts';
+import { addsToDisk, findOperation } from '../../../../agent/objects/operations/table.ts';
 import { S3Error } from '../../../../agent/objects/protocol/errors.ts';
 
 /** The operation that a request is taken for, or the code with which it is refused. */
@@ -64,4 +64,27 @@ test('a flag whose value asks for something else is refused', (t) => {
   }
   for (const value of ['=true', '=', '']) t.is(find('PUT', `/b/k?append${value}`), 'AppendObject');
   for (const value of ['=false', '=0']) t.is(find('PUT', `/b/k?append${value}`), 'InvalidArgument');
+});
+
+function adds(method: string, url: string): boolean {
+  return addsToDisk(method, findOperation(method, readTarget(url), { values: {}, raw: [] }));
+}
+
+test('deleting adds nothing to a disk, whatever its method is', (t) => {
+  for (const [method, url] of [
+    ['POST', '/b?delete'],
+    ['DELETE', '/b/k'],
+    ['DELETE', '/b/k?uploadId=1'],
+    ['GET', '/b/k'],
+  ] as const) {
+    t.false(adds(method, url), `${method} ${url}`);
+  }
+  for (const [method, url] of [
+    ['POST', '/b'],
+    ['PUT', '/b/k'],
+    ['POST', '/b/k?uploads'],
+    ['POST', '/b/k?uploadId=1'],
+  ] as const) {
+    t.true(adds(method, url), `${method} ${url}`);
+  }
 });
