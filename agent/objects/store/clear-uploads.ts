@@ -5,7 +5,7 @@ import { readdir, rm, stat } from '../../disks/disk-calls.ts';
 import type { DiskLayout } from '../../disks/disk-layout.ts';
 import { finishAppend, isAppendName } from './append-intent.ts';
 import { finishUpload, removeUpload } from './upload-files.ts';
-import { initiatedAtOf, isDoneName, isStagedName, isUploadId } from './upload-names.ts';
+import { initiatedAtOf, isDoneName, isStagedName, isUploadId, uploadIdOf } from './upload-names.ts';
 
 /** How long one clean-up may take; the next one continues. */
 const EXPIRE_FOR_MS = 1_000;
@@ -37,6 +37,18 @@ export async function expireUploads(uploads: string): Promise<number> {
     await removeUpload(uploads, name);
   }
   return left;
+}
+
+/**
+ * Whether the name alone, which says when its upload began, leaves it possible that {@link expireUploads}
+ * removes the file: an answer is as old as its upload at most.
+ */
+export function mayBeExpired(name: string): boolean {
+  const isDone = isDoneName(name);
+  const uploadId = isDone ? uploadIdOf(name) : name;
+  if (!isUploadId(uploadId)) return false;
+  const ageMsMax = isDone ? LIMITS.uploadAnswerAgeMsMax : LIMITS.uploadAgeMsMax;
+  return Date.now() - initiatedAtOf(uploadId).getTime() > ageMsMax;
 }
 
 async function isExpired(uploads: string, name: string): Promise<boolean> {

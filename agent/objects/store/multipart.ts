@@ -8,7 +8,7 @@ import { S3Error } from '../protocol/errors.ts';
 import { assemble } from './assemble.ts';
 import { assertChecksum, checksumKind, checksumOfFile, joinChecksums } from './part-checksums.ts';
 import { chooseParts, type ExpectedObject, pairOf, type PartRef } from './choose-parts.ts';
-import { expireUploads } from './clear-uploads.ts';
+import { expireUploads, mayBeExpired } from './clear-uploads.ts';
 import { statusOf } from './file-calls.ts';
 import type { KeyLocks } from './key-locks.ts';
 import { type ObjectPath, parseKey } from './keys.ts';
@@ -38,8 +38,6 @@ import {
 import { isUploadId } from './upload-names.ts';
 import { type VerifyDigests, writeBody } from './write-body.ts';
 
-const EXPIRE_EVERY_MS = 600_000;
-
 export interface PartPage {
   readonly parts: readonly Omit<StoredPart, 'name'>[];
   readonly isTruncated: boolean;
@@ -63,7 +61,8 @@ export class MultipartUploads {
   readonly #locks: KeyLocks;
   /** How many requests complete an upload, by its id: one after the other. */
   readonly #completing = new Map<string, number>();
-  #expiredAt = performance.now();
+  /** Parts that are taking their places, by upload. */
+  readonly #keeping = new Map<string, Set<Promise<void>>>();
 
   /** @param locks the disk's key locks, shared with everything else that publishes objects there */
   constructor(disk: DiskLayout, locks: KeyLocks) {
@@ -110,10 +109,9 @@ export class MultipartUploads {
       const { sizeBytes } = statusOf(staged.fd);
       const kept = checksum && value && { algorithm: checksum.algorithm, value };
       const name = partName(partNumber, md5, sizeBytes, kept);
-      await this.#locks.run(`${uploadId}/${partNumber}`, async () => {
-        this.#refuseWhileCompleting(uploadId);
-        await keepPart(uploads, uploadId, staged.path, name);
-      });
+      await this.#locks.run(`${uploadId}/${partNumber}`, () =>
+        this.#keep(uploadId, () => keepPart(uploads, uploadId, staged.path, name)),
+      );
       return { etag: md5.toString('hex'), sizeBytes, ...(kept && { checksum: kept }) };
     });
   }
@@ -153,11 +151,29 @@ export class MultipartUploads {
   async #inTurn<T>(uploadId: string, complete: () => Promise<T>): Promise<T> {
     this.#completing.set(uploadId, (this.#completing.get(uploadId) ?? 0) + 1);
     try {
-      return await this.#locks.run(completionOf(uploadId), complete);
+      return await this.#locks.run(completionOf(uploadId), async () => {
+        await Promise.allSettled([...(this.#keeping.get(uploadId) ?? [])]);
+        return complete();
+      });
     } finally {
       const left = (this.#completing.get(uploadId) ?? 1) - 1;
       if (left === 0) this.#completing.delete(uploadId);
       else this.#completing.set(uploadId, left);
+    }
+  }
+
+  /** Puts a part in its place. A completion that begins meanwhile waits, since it reads the parts. */
+  async #keep(uploadId: string, work: () => Promise<void>): Promise<void> {
+    this.#refuseWhileCompleting(uploadId);
+    const keeping = this.#keeping.get(uploadId) ?? new Set();
+    this.#keeping.set(uploadId, keeping);
+    const kept = work();
+    keeping.add(kept);
+    try {
+      await kept;
+    } finally {
+      keeping.delete(kept);
+      if (keeping.size === 0) this.#keeping.delete(uploadId);
     }
   }
 
@@ -191,13 +207,12 @@ export class MultipartUploads {
     return asS3(() => listUploads(this.#disk.uploads, request));
   }
 
-  /** Counts the uploads under way, and removes expired ones from time to time. */
+  /** Counts the uploads under way, and removes expired ones and expired answers. */
   async #count(): Promise<number> {
     const { uploads } = this.#disk;
-    const count = (await readdir(uploads)).filter(isUploadId).length;
-    if (count < LIMITS.uploadsPerDiskMax && performance.now() - this.#expiredAt < EXPIRE_EVERY_MS)
-      return count;
-    this.#expiredAt = performance.now();
+    const names = await readdir(uploads);
+    const count = names.filter(isUploadId).length;
+    if (count < LIMITS.uploadsPerDiskMax && !names.some(mayBeExpired)) return count;
     return expireUploads(uploads);
   }
 

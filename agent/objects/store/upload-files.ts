@@ -133,9 +133,12 @@ export async function keepPart(
     throw isAbsent(error) ? new S3Error('NoSuchUpload') : error;
   });
   const partNumber = Number(partPattern.exec(name)?.[1]);
-  for (const part of await storedParts(uploads, uploadId, partNumber - 1, partNumber)) {
-    if (part.name !== name) await rm(join(directory, part.name), { force: true });
-  }
+  const stored = await storedParts(uploads, uploadId, partNumber - 1, partNumber);
+  const replaced = stored.filter((part) => part.name !== name);
+  // The answer of an interrupted completion must go first: once the file of its first part is gone,
+  // finishUpload takes the object for created.
+  if (replaced.length > 0) await rm(join(directory, ANSWER_FILE), { force: true });
+  for (const part of replaced) await rm(join(directory, part.name), { force: true });
   await syncDirectory(uploads, uploadId);
 }
 

@@ -28,3 +28,6 @@ export const initiatedAtOf = (uploadId: string): Date =>
 export const doneName = (uploadId: string): string => `${DONE_PREFIX}${uploadId}`;
 
 export const isDoneName = (name: string): boolean => name.startsWith(DONE_PREFIX);
+
+/** The upload whose answer has this name. */
+export const uploadIdOf = (answerName: string): string => answerName.slice(DONE_PREFIX.length);

@@ -1,5 +1,5 @@
 /* Objects uploaded in parts, on a real file system. */
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash, hash, randomBytes } from 'node:crypto';
 import { readdir, rename, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
@@ -166,6 +166,39 @@ test('one completion at a time; a refused one leaves the upload as it was', asyn
   t.deepEqual(await again, await completing);
   await refused;
   t.true((await contentOf(disk.store, 'once')).equals(Buffer.concat(contents)));
+});
+
+test('a completion that was cut off is not over because another part takes the place of its first', async (t) => {
+  await using disk = await mountDisk();
+  const { layout, store } = disk;
+  const id = await store.uploads.create('cut', {});
+  const [former] = await putParts(store, id, 'cut', [Buffer.from('former')]);
+  const names = await readdir(join(layout.uploads, id));
+  const firstPart = names.find((name) => name.startsWith('part-'));
+  // The state when the end came between the note of the answer and the rename of the object.
+  const info = { etag: 'x', modifiedAt: new Date() };
+  const partsDigest = hash('sha256', JSON.stringify([[1, former?.etag]]));
+  const answer = JSON.stringify({ key: 'cut', partsDigest, firstPart, info });
+  await writeFile(join(layout.uploads, id, 'answer.json'), answer);
+  const parts = await putParts(store, id, 'cut', [Buffer.from('present')]);
+  await t.throwsAsync(store.uploads.complete(id, 'cut', [former!]), { code: 'InvalidPart' });
+  await disk.reattach();
+  await store.uploads.complete(id, 'cut', parts);
+  t.is((await contentOf(store, 'cut')).toString(), 'present');
+});
+
+test('answers that have expired go while the disk stays attached', async (t) => {
+  await using disk = await mountDisk();
+  const { layout, store } = disk;
+  const id = await store.uploads.create('done', {});
+  await store.uploads.complete(id, 'done', await putParts(store, id, 'done', [Buffer.from('x')]));
+  const before = new Date(Date.now() - 2 * 3_600_000);
+  const aged = `done-${before.getTime().toString(16).padStart(11, '0')}${id.slice(11)}`;
+  await rename(join(layout.uploads, `done-${id}`), join(layout.uploads, aged));
+  await utimes(join(layout.uploads, aged), before, before);
+  // The gateway opens a new store when no other request uses the disk.
+  const next = await new ObjectStore(layout).uploads.create('next', {});
+  t.deepEqual(await readdir(layout.uploads), [next]);
 });
 
 test('uploads are listed by key and age, with prefix, delimiter, and markers', async (t) => {
