@@ -65,10 +65,11 @@ int fake_poll(struct pollfd *events, unsigned long count, int timeout) {
   return 1;
 }
 
-int fake_execlp(const char *file, const char *first, const char *option, const char *text,
-                const char *last) {
+int fake_execlp(const char *file, const char *first, const char *option, const char *end_of_options,
+                const char *text, const char *last) {
   CHECK(head >> 31 == 0);
   CHECK(strcmp(file, "bash") == 0 && strcmp(first, "bash") == 0 && strcmp(option, "-c") == 0);
+  CHECK(strcmp(end_of_options, "--") == 0);
   CHECK(last == NULL);
   if (file_length > 0)
     CHECK(strcmp(text, ". /proc/self/fd/9") == 0 && kind_of(9) == KIND_FILE);
