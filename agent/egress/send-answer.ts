@@ -1,21 +1,8 @@
 import { type IncomingMessage, type ServerResponse } from 'node:http';
-import { pipeline, type Transform } from 'node:stream';
-import {
-  createBrotliDecompress,
-  createGunzip,
-  createInflate,
-  createZstdDecompress,
-} from 'node:zlib';
+import { pipeline } from 'node:stream';
+import { newDecoder } from './decoders.ts';
 import { endToEnd, pairsOf, type RawHeader } from './request-head.ts';
 import type { Secrets } from './secrets.ts';
-
-const DECODERS: Readonly<Record<string, () => Transform>> = {
-  gzip: createGunzip,
-  'x-gzip': createGunzip,
-  deflate: createInflate,
-  br: createBrotliDecompress,
-  zstd: createZstdDecompress,
-};
 
 /** Reason phrases (RFC 9112, 4); Node's parser takes others as well. */
 const REASON = /^[\t\u0020-\u007e\u0080-\u00ff]*$/u;
@@ -61,14 +48,17 @@ export function sendAnswer(
   const { method } = response.req;
   const coding = answer.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
   const mustDecode = secrets !== undefined && coding !== 'identity' && hasBody(answer, method);
-  const decoder = mustDecode ? DECODERS[coding]?.() : undefined;
+  const decoder = mustDecode ? newDecoder(coding) : undefined;
   if (mustDecode && decoder === undefined) return false;
   const redactor = secrets?.newRedactor();
   const headers = redactHeaders(answerHeaders(answer, decoder !== undefined), secrets);
   const { statusMessage = '' } = answer;
   const reason = REASON.test(statusMessage) ? statusMessage : '';
   response.sendDate = false;
-  if (!writeHead(response, answer, secrets?.redact(reason) ?? reason, headers)) return false;
+  if (!writeHead(response, answer, secrets?.redact(reason) ?? reason, headers)) {
+    decoder?.destroy();
+    return false;
+  }
   answer.once('end', () => {
     const trailers = redactHeaders(pairsOf(answer.rawTrailers), secrets);
     if (trailers.length > 0)

@@ -33,6 +33,7 @@ export const isRefusal = (planned: UpstreamRequest | Refusal): planned is Refusa
   'problem' in planned;
 
 const HTTPS_PORT = 443;
+const FORWARDED_HOST = 'X-Forwarded-Host';
 /**
  * Not sent on with secrets: in what a server encodes or cuts to pieces, they would not be found.
  */
@@ -60,7 +61,7 @@ export async function planRequest(
   }
   // The rules have changed since the connection began.
   if (brokering === undefined) return { status: 421, problem: 'connect again' };
-  const headers = brokeredHeaders(request, brokering);
+  const headers = brokeredHeaders(headersOf(request), brokering);
   return { ...common, isSecure: true, headers, secrets: slot.secretsOf(brokering) };
 }
 
@@ -84,9 +85,7 @@ async function planForwarding(
     return { status: 502, problem: 'the forward_url of the rule has no address' };
   }
   const { method, path } = lineOf(request);
-  const headers = brokeredHeaders(request, brokering).map(([name, value]): RawHeader =>
-    name.toLowerCase() === 'host' ? ['X-Forwarded-Host', value] : [name, value],
-  );
+  const headers = brokeredHeaders(forwardedHeaders(request), brokering);
   return {
     isSecure: true,
     host: hostname,
@@ -109,11 +108,23 @@ function joinPaths({ pathname, search }: URL, path: string): string {
 
 const headersOf = (request: IncomingMessage): RawHeader[] => endToEnd(request.rawHeaders);
 
-/** Headers of a rule replace those that the guest sent, in whatever case. */
-function brokeredHeaders(request: IncomingMessage, { headers }: Brokering): RawHeader[] {
+/**
+ * The guest's headers with its host as `X-Forwarded-Host`. The server behind a `forward_url` may act
+ * on that header, so it names the host that was judged and never one that the guest made up.
+ */
+const forwardedHeaders = (request: IncomingMessage): RawHeader[] =>
+  headersOf(request)
+    .filter(([name]) => name.toLowerCase() !== FORWARDED_HOST.toLowerCase())
+    .map(([name, value]): RawHeader => [
+      name.toLowerCase() === 'host' ? FORWARDED_HOST : name,
+      value,
+    ]);
+
+/** Headers of a rule replace those of the request, in whatever case. */
+function brokeredHeaders(sent: readonly RawHeader[], { headers }: Brokering): RawHeader[] {
   const added = Object.entries(headers);
   const dropped = new Set([...HIDING, ...added.map(([name]) => name.toLowerCase())]);
-  const kept = headersOf(request).filter(([name]) => !dropped.has(name.toLowerCase()));
+  const kept = sent.filter(([name]) => !dropped.has(name.toLowerCase()));
   const isEncodingAdded = added.some(([name]) => name.toLowerCase() === 'accept-encoding');
   const plainAnswers: RawHeader[] = isEncodingAdded ? [] : [['Accept-Encoding', 'identity']];
   return [...kept, ...plainAnswers, ...added];
