@@ -154,8 +154,8 @@ function isRoomIn(sandboxes: HostSandboxes, need: SandboxResources): boolean {
  * The best of some hosts for a new sandbox (decision 0082): those with capacity first, among them
  * those that handle the most of its disks, then by how full they are and by their `costOf`.
  * @returns at least one host
- * @throws AppError `not_enabled` when no host runs such sandboxes or is large enough for it,
- *   `no_capacity` when those that are take none now
+ * @throws AppError `not_enabled` when no host runs such sandboxes, `no_capacity` when none is large
+ *   enough for it, or those that are take none now
  */
 export function rankSandboxHosts(hosts: KnownHosts, wishes: SandboxWishes): Host[] {
   const { need, handlers, costOf } = wishes;
@@ -204,8 +204,8 @@ const sizeOf = ({ memoryMib, vcpus }: SandboxResources): string =>
   `vcpu_count ${vcpus} and mem_size_mib ${memoryMib - overheadMib(vcpus)}`;
 
 /**
- * The refusal of a sandbox that none of the hosts could hold if it held nothing else: waiting does
- * not help.
+ * The refusal of a sandbox that none of the hosts could hold if it held nothing else. Clients wait it
+ * out as any lack of capacity: a larger host may be away, or not in this node's view.
  */
 function tooLarge(need: SandboxResources, hosts: readonly HostSandboxes[]): AppError {
   const vcpus = Math.min(need.vcpus, Math.max(...hosts.map((host) => host.vcpus)));
@@ -213,7 +213,7 @@ function tooLarge(need: SandboxResources, hosts: readonly HostSandboxes[]): AppE
   const largest = { vcpus, memoryMib: Math.max(...memories) };
   const isAny = vcpus > 0 && largest.memoryMib >= LIMITS.sandboxMemMibMin + overheadMib(vcpus);
   return new AppError(
-    'not_enabled',
+    'no_capacity',
     `no host of this region can hold a sandbox with ${sizeOf(need)}` +
       (isAny ? `; the largest that one can hold has ${sizeOf(largest)}` : ''),
   );

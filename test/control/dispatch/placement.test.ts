@@ -137,7 +137,7 @@ test(
   [host('a', { memoryMib: 1024 }), host('b', { isLow: true }), host('c', { isEnabled: false })],
   'no_capacity',
 );
-test('sandbox hosts: one without any capacity', refuses, [host('a', { vcpus: 0 })], 'not_enabled');
+test('sandbox hosts: one without any capacity', refuses, [host('a', { vcpus: 0 })], 'no_capacity');
 test(
   'sandbox hosts: one that is large enough takes none now',
   refuses,
@@ -147,7 +147,7 @@ test(
 
 test('sandbox hosts: none is large enough, and the caller is told what would be', (t) => {
   const refusal = (asked: SandboxWishes['need'], ...hosts: Host[]): string | undefined =>
-    t.throws(() => rank(new Drawn(hosts), { need: asked }), { code: 'not_enabled' })?.message;
+    t.throws(() => rank(new Drawn(hosts), { need: asked }), { code: 'no_capacity' })?.message;
   const [memory, processors] = [
     host('memory', { vcpus: 2 }),
     host('processors', { memoryMib: 4096 }),
