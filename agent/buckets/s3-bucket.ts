@@ -179,6 +179,11 @@ export class S3Bucket implements Bucket {
         ...(token === undefined ? {} : { ContinuationToken: token }),
       });
       const page = await explained(() => this.#client.send(command, { abortSignal }));
+      const next = page.NextContinuationToken;
+      // Files whose objects a listing does not have are removed: half of one must not pass for all.
+      if (page.IsTruncated === true && next === undefined) {
+        throw new BucketError('other', 'the storage does not say how its listing continues');
+      }
       const keyOf = page.EncodingType === 'url' ? decodeKey : (key: string) => key;
       yield (page.Contents ?? []).map(({ Key = '', Size = 0, ETag = '', LastModified }) => ({
         key: keyOf(Key).slice(this.#prefix.length),
@@ -186,8 +191,8 @@ export class S3Bucket implements Bucket {
         modifiedMs: LastModified?.getTime() ?? 0,
         ...versionOf(ETag),
       }));
-      token = page.NextContinuationToken;
-      if (page.IsTruncated !== true || token === undefined) return;
+      if (page.IsTruncated !== true) return;
+      token = next;
     }
   }
 

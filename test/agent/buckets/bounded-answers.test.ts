@@ -62,3 +62,16 @@ test('an object may be longer than other answers', async (t) => {
   for await (const chunk of body as AsyncIterable<Buffer>) bytes += chunk.length;
   t.is(bytes, 20 * MiB);
 });
+
+test('a listing that does not say how it continues is not taken for a whole one', async (t) => {
+  await using opened = await openBucket((_request, response) => {
+    const object = '<Contents><Key>a</Key><Size>1</Size><ETag>"e"</ETag></Contents>';
+    response.writeHead(200, { 'content-type': 'application/xml' });
+    response.end(`<ListBucketResult><IsTruncated>true</IsTruncated>${object}</ListBucketResult>`);
+  });
+  const listAll = async (): Promise<void> => {
+    for await (const page of opened.bucket.list(AbortSignal.timeout(60_000)))
+      t.true(page.length < 2);
+  };
+  await t.throwsAsync(listAll(), { name: 'BucketError', message: /does not say how/u });
+});
