@@ -1,6 +1,7 @@
-import { parseImageReference } from '../../shared/image-reference.ts';
+import { parseImageReference, repositoryOf } from '../../shared/image-reference.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { sha256 } from '../../shared/secrets.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import { FairTurns } from '../queues/fair-turns.ts';
 import type { HeldImage } from './built-image.ts';
@@ -29,10 +30,18 @@ export interface ImageBuilderDeps extends BuildDeps {
   readonly storage: Pick<StorageWatch, 'isLow' | 'refuseIfLow'>;
 }
 
+/**
+ * Names builds that can be one. The digest alone is not enough: whoever joined a build from another
+ * registry, or with other credentials, would wait for it and share its failure.
+ */
+const buildKey = (digest: string, { reference, credentials }: ImageSource): string =>
+  sha256(JSON.stringify([digest, repositoryOf(parseImageReference(reference)), credentials]));
+
 /** Builds images on this host, a few at a time; those who want the same one wait for one build. */
 export class ImageBuilder implements ImageBringer {
   readonly #deps: ImageBuilderDeps;
   readonly #turns: FairTurns;
+  /** By {@link buildKey}. */
   readonly #builds = new Map<string, SharedWork<BuildProgress>>();
   readonly #closed = new AbortController();
 
@@ -138,16 +147,17 @@ export class ImageBuilder implements ImageBringer {
     }
   }
 
-  /** Joins the build of this digest, or begins it. All who wait for it have the right to the image. */
+  /** Joins the build of this digest from this source, or begins it. */
   async #build(
     digest: string,
     source: ImageSource,
     resolved: ResolvedImage | undefined,
     { accountId, signal, onProgress }: BringOptions & { readonly signal: AbortSignal },
   ): Promise<void> {
-    let build = this.#builds.get(digest);
+    const key = buildKey(digest, source);
+    let build = this.#builds.get(key);
     if (build?.isAbandoned === true) await build.ended.catch(() => undefined);
-    build = this.#builds.get(digest);
+    build = this.#builds.get(key);
     if (build === undefined) {
       build = new SharedWork<BuildProgress>(async (shared, report) => {
         const turn = await this.#turns.acquire(accountId, shared);
@@ -155,10 +165,12 @@ export class ImageBuilder implements ImageBringer {
           await this.#produce(digest, source, resolved, { signal: shared, onProgress: report });
         } finally {
           turn.release();
-          this.#builds.delete(digest);
         }
       });
-      this.#builds.set(digest, build);
+      this.#builds.set(key, build);
+      // Also when it got no turn: otherwise this image could never be built here again.
+      const forget = (): boolean => this.#builds.delete(key);
+      build.ended.then(forget, forget);
     }
     await build.join(signal, onProgress);
   }
@@ -171,6 +183,7 @@ export class ImageBuilder implements ImageBringer {
   ): Promise<void> {
     const { storage } = this.#deps;
     storage.refuseIfLow();
+    if (this.#deps.store.has(digest)) return; // Built from another source meanwhile.
     const full = new AbortController();
     const timer = setInterval(() => {
       if (!storage.isLow) return;

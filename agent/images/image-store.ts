@@ -68,6 +68,7 @@ export class ImageStore {
   readonly #firstLoop: number;
   readonly #log: Logger;
   readonly #entries = new Map<string, Entry>();
+  readonly #additions = new SerialQueue();
 
   private constructor(deps: ImageStoreDeps) {
     this.defaultImage = deps.defaultImage;
@@ -122,15 +123,16 @@ export class ImageStore {
     return join(partial, DISK);
   }
 
-  /** Takes an image over from where it was made; durable when it returns. */
-  async add(partial: string, made: MadeImage): Promise<void> {
-    if (this.#entries.has(made.digest)) return;
-    const name = nameOf(made.digest);
-    const directory = join(this.#directory, name);
-    await writeDurably(partial, RECORD, JSON.stringify(made));
-    await failpoint('place image', () => rename(partial, directory));
-    await syncPath(this.#directory);
-    this.#insert(directory, made, Date.now());
+  has(digest: string): boolean {
+    return this.#entries.has(digest);
+  }
+
+  /**
+   * Takes an image over from where it was made; durable when it returns. One that was made twice, from
+   * two sources, is taken once.
+   */
+  add(partial: string, made: MadeImage): Promise<void> {
+    return this.#additions.add(() => this.#place(partial, made));
   }
 
   /** Images that nobody holds, the longest unused first. */
@@ -159,6 +161,16 @@ export class ImageStore {
       entry.treeHolds = 0;
       await entry.mounts.add(() => this.#updateTree(entry));
     }
+  }
+
+  async #place(partial: string, made: MadeImage): Promise<void> {
+    if (this.#entries.has(made.digest)) return;
+    const name = nameOf(made.digest);
+    const directory = join(this.#directory, name);
+    await writeDurably(partial, RECORD, JSON.stringify(made));
+    await failpoint('place image', () => rename(partial, directory));
+    await syncPath(this.#directory);
+    this.#insert(directory, made, Date.now());
   }
 
   #aside(): Promise<string> {

@@ -8,6 +8,7 @@ import { ProgramError } from '../system/spawn.ts';
 import type { ImagePlatform } from './built-image.ts';
 import { runConfined, secretPath, type ToolRun } from './confined-tool.ts';
 import { ImageFailure, type RegistryCredentials } from './image-source.ts';
+import { digestOf } from './oci-layout.ts';
 import { openPullNetwork, type PullNetwork } from './pull-network.ts';
 import { Traffic } from './registry-proxy.ts';
 import type { RegistryRules } from './registry-rules.ts';
@@ -82,15 +83,27 @@ export class RegistryClient {
     this.#network.close();
   }
 
-  /** The bytes of a manifest or index. @param digest of one in the same repository */
-  async readManifest(signal: AbortSignal, digest?: string): Promise<string> {
+  /**
+   * The bytes of a manifest or index. skopeo does not compare them with a digest, so this does.
+   * @param digest of one in the same repository; without it, that of the reference, if it has one
+   * @throws ImageFailure when it is too long, or not the one that the digest names
+   */
+  async readManifest(
+    signal: AbortSignal,
+    digest: string | undefined = this.#reference.digest,
+  ): Promise<string> {
     const args = ['inspect', '--raw', '--authfile', secretPath, ...this.#tls('--tls-verify')];
-    return this.#skopeo([...args, this.#address(digest)], {
+    const text = await this.#skopeo([...args, this.#address(digest)], {
       writes: {},
       fileBytes: MiB,
       outputBytesMax: LIMITS.imageManifestBytesMax + 1,
       signal,
     });
+    if (Buffer.byteLength(text) > LIMITS.imageManifestBytesMax) {
+      throw new ImageFailure('invalid_source', 'the manifest of the image is too long');
+    }
+    if (digest === undefined || digestOf(text) === digest) return text;
+    throw new ImageFailure('interrupted', 'the registry sent another manifest than was asked for');
   }
 
   /** Pulls a manifest with all that it names to an empty directory of the user (transport `dir`). */

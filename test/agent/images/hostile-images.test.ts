@@ -2,21 +2,29 @@
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, open, readdir, rm, stat } from 'node:fs/promises';
-import { createServer, type RequestListener, type Server } from 'node:http';
+import { createServer, type RequestListener, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import test from 'ava';
 import { ImageFailure } from '../../../agent/images/image-source.ts';
 import { ImageEviction } from '../../../agent/images/image-eviction.ts';
+import { digestOf } from '../../../agent/images/oci-layout.ts';
 import { RegionStore } from '../../../agent/images/region-store.ts';
 import { createLogger } from '../../../shared/log.ts';
 import { MiB } from '../../../shared/units.ts';
 import { isFull } from '../../helpers/full.ts';
 import { type ImageHost, openImageHost } from '../../helpers/image-host.ts';
 import { regionStorage } from '../../helpers/region-storage.ts';
-import { hostArchitecture, imageOf, layerOf, TestRegistry } from '../../helpers/registry.ts';
+import {
+  hostArchitecture,
+  imageOf,
+  layerOf,
+  type TestImage,
+  TestRegistry,
+} from '../../helpers/registry.ts';
 import type { TarEntry } from '../../helpers/tar.ts';
 
 const execute = promisify(execFile);
@@ -171,6 +179,66 @@ test.serial('a registry cannot lead a build to addresses that are closed', async
     await t.throwsAsync(host.builder.bring(source, { accountId }), { instanceOf: ImageFailure });
   }
   t.deepEqual(served.inner, []);
+});
+
+/** Has the played registry serve an image under every reference, each blob by this function. */
+function play(image: TestImage, sendBlob: (response: ServerResponse, blob: Buffer) => void): void {
+  served.answer = (request, response) => {
+    const url = request.url ?? '';
+    const blob = image.blobs.find((each) => url.endsWith(digestOf(each)));
+    if (blob !== undefined) return sendBlob(response, blob);
+    response.setHeader('content-type', image.mediaType);
+    response.end(url.includes('/manifests/') ? image.manifest : '{}');
+  };
+}
+
+test.serial('a registry cannot send another image than the digest names', async (t) => {
+  const image = imageOf([layerOf([{ name: 'another', content: 'another' }])]);
+  play(image, (response, blob) => response.end(blob));
+  const named = host.builder.bring({ reference: `${urlOf(played)}/a@${digest}` }, { accountId });
+  const failure = await t.throwsAsync(named, { instanceOf: ImageFailure });
+  t.regex(failure.message, /sent another manifest/u);
+});
+
+test.serial('a registry that stops sending holds up no other registry’s build', async (t) => {
+  const image = imageOf([layerOf([{ name: 'stalled', content: 'stalled' }])]);
+  const reference = await registry.push('stalled', 'one', image);
+  const asked = Promise.withResolvers<void>();
+  play(image, () => asked.resolve());
+  const leaving = new AbortController();
+  const stalled = host.builder.bring(
+    { reference: `${urlOf(played)}/stalled:one` },
+    { accountId: 'another', signal: leaving.signal },
+  );
+  const left = t.throwsAsync(stalled, { message: 'left' });
+  await asked.promise;
+  const signal = AbortSignal.timeout(60_000);
+  const held = await host.builder.bring({ reference }, { accountId, signal });
+  t.is(held.image.digest, image.digest);
+  held.release();
+  leaving.abort(new Error('left'));
+  await left;
+});
+
+test.serial('a build that was given up while it waited for a turn can be had again', async (t) => {
+  const image = imageOf([layerOf([{ name: 'again', content: 'again' }])]);
+  const source = { reference: await registry.push('again', 'one', image), digest: image.digest };
+  const asked = Promise.withResolvers<void>();
+  play(imageOf([layerOf([{ name: 'first', content: 'first' }])]), () => asked.resolve());
+  const leaving = new AbortController();
+  const by = { accountId, signal: leaving.signal };
+  const first = host.builder.bring({ reference: `${urlOf(played)}/first:one` }, by);
+  const firstLeft = t.throwsAsync(first, { message: 'left' });
+  await asked.promise; // An account has one of the host's two turns.
+  const waiting = new AbortController();
+  const waits = host.builder.bring(source, { accountId, signal: waiting.signal });
+  const waitsLeft = t.throwsAsync(waits, { message: 'left' });
+  await sleep(50);
+  waiting.abort(new Error('left'));
+  await waitsLeft;
+  leaving.abort(new Error('left'));
+  await firstLeft;
+  (await host.builder.bring(source, { accountId })).release();
 });
 
 test.serial('a registry that sends more than it said, or something else, is cut off', async (t) => {
