@@ -217,7 +217,7 @@ for (const {
   });
 
   test(`${build.name}: a process whose time is up is killed, and its exit says so`, async (t) => {
-    const { exit } = await collect(channel, processSpec('echo a; sleep 1000', { timeoutMs: 100 }));
+    const { exit } = await collect(channel, processSpec('echo a; sleep 1000', { timeoutMs: 2000 }));
     t.like(exit, { cause: 'timed_out', signal: SIGKILL, exitCode: undefined, end: 2 });
     const inTime = await collect(channel, processSpec('sleep 0.1', { timeoutMs: 60_000 }));
     t.like(inTime.exit, { cause: undefined, exitCode: 0 });
