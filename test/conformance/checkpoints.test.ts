@@ -1,6 +1,6 @@
 /* Memory functions of drivers: templates, pause, resume, fork. Against virtual machines. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { readdir } from 'node:fs/promises';
+import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import type { Machine, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
@@ -218,7 +218,8 @@ test.serial('another host with the same storage resumes a paused machine', async
   await driver.pause(spec.vmId);
   await using other = await MachineHost.open();
   for (const directory of [paths.templates, paths.sandboxes]) {
-    await run('cp', ['-a', directory(host.dataDir), directory(other.dataDir)]);
+    await mkdir(directory(other.dataDir), { recursive: true });
+    await run('cp', ['-a', `${directory(host.dataDir)}/.`, directory(other.dataDir)]);
   }
   const theirs = await other.driver({ hasTemplates: true });
   const { slot } = await other.newSpec();
