@@ -2,7 +2,7 @@ import Type from 'typebox';
 import { accountIdPattern, imageIdPattern, sandboxIdPattern } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
 import type { NetworkDecision } from '../schemas/network-decision.ts';
-import { NetworkPolicy } from '../schemas/network-policy.ts';
+import { ParsedNetworkPolicy } from '../schemas/network-policy.ts';
 import { SandboxMounts } from '../schemas/sandbox-mount.ts';
 import type { SandboxProcess } from '../schemas/sandbox-process.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../schemas/sandbox-record.ts';
@@ -58,7 +58,7 @@ export const sandboxKinds = {
         }),
       ),
       environment: Environment,
-      network: Type.Optional(NetworkPolicy),
+      network: Type.Optional(ParsedNetworkPolicy),
       waitMs,
     }),
   },
@@ -98,7 +98,7 @@ export const sandboxKinds = {
       maxConcurrentExecs: Type.Optional(Type.Integer({ minimum: 1 })),
       enableServiceIngress: Type.Optional(Type.Boolean()),
       environment: Type.Optional(Environment),
-      network: Type.Optional(NetworkPolicy),
+      network: Type.Optional(ParsedNetworkPolicy),
       waitMs,
     }),
   },
@@ -113,7 +113,7 @@ export const sandboxKinds = {
   /** Replaces the network policy of a running sandbox. Idempotent. */
   'sandbox.setNetwork': {
     ...onSandbox,
-    payload: Type.Interface([SandboxRef], { policy: NetworkPolicy }),
+    payload: Type.Interface([SandboxRef], { policy: ParsedNetworkPolicy }),
   },
   /** Reads decisions about connections of the sandbox. */
   'sandbox.decisions': { ...onSandbox, payload: SandboxRef },

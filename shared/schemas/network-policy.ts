@@ -158,20 +158,24 @@ const policy = (rule: object) => ({
   },
 });
 
+const secretRule = (transformNeeds: readonly 'headers'[]): object =>
+  allowRule(
+    {
+      type: 'string',
+      maxLength: LIMITS.networkHeaderValueLengthMax,
+      documented: { pattern: HEADER_VALUE },
+    },
+    'Bearer a-token',
+    'An https URL that requests to the target are sent to instead. At most 2048 characters in its ' +
+      'normal form, without credentials and fragment.',
+    transformNeeds,
+  );
+
+/** The policy that `parseNetworkPolicy` returns, for jobs: a transform in it has headers. */
+export const ParsedNetworkPolicy = Type.Unsafe<NetworkPolicy>(policy(secretRule(['headers'])));
+
 export const NetworkPolicy = Type.Unsafe<NetworkPolicy>({
-  ...policy(
-    allowRule(
-      {
-        type: 'string',
-        maxLength: LIMITS.networkHeaderValueLengthMax,
-        documented: { pattern: HEADER_VALUE },
-      },
-      'Bearer a-token',
-      'An https URL that requests to the target are sent to instead. At most 2048 characters in its ' +
-        'normal form, without credentials and fragment.',
-      [],
-    ),
-  ),
+  ...policy(secretRule([])),
   title: 'NetworkPolicy',
   description: 'What the sandbox may connect to; an empty object restricts nothing.',
 });
