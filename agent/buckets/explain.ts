@@ -2,23 +2,23 @@ import { errnoOf, toError } from '../../shared/errors.ts';
 import { BucketError } from './bucket.ts';
 import { ADDRESS_REFUSED } from './reachable-lookup.ts';
 
-const AUTH: Readonly<Record<string, string>> = {
-  InvalidAccessKeyId: 'the access key is unknown to the storage',
-  SignatureDoesNotMatch: 'the secret does not belong to the access key',
-  AccessDenied: 'the credentials do not allow this',
-  Forbidden: 'the credentials do not allow this',
-  ExpiredToken: 'the temporary credentials have expired',
-  InvalidToken: 'the session token is not valid',
-  AuthorizationHeaderMalformed: 'the storage does not accept the signature',
-  RequestTimeTooSkewed: 'the clock of this host differs from that of the storage',
-  AccountProblem: 'the account of the storage is not in order',
+const AUTH: ReadonlyMap<string, string> = new Map([
+  ['InvalidAccessKeyId', 'the access key is unknown to the storage'],
+  ['SignatureDoesNotMatch', 'the secret does not belong to the access key'],
+  ['AccessDenied', 'the credentials do not allow this'],
+  ['Forbidden', 'the credentials do not allow this'],
+  ['ExpiredToken', 'the temporary credentials have expired'],
+  ['InvalidToken', 'the session token is not valid'],
+  ['AuthorizationHeaderMalformed', 'the storage does not accept the signature'],
+  ['RequestTimeTooSkewed', 'the clock of this host differs from that of the storage'],
+  ['AccountProblem', 'the account of the storage is not in order'],
   // Codes of Azure.
-  AuthenticationFailed: 'the storage does not accept the token of the application',
-  InvalidAuthenticationInfo: 'the storage does not accept the token of the application',
-  AuthorizationFailure: 'the credentials do not allow this',
-  AuthorizationPermissionMismatch: 'the credentials do not allow this',
-  InsufficientAccountPermissions: 'the credentials do not allow this',
-};
+  ['AuthenticationFailed', 'the storage does not accept the token of the application'],
+  ['InvalidAuthenticationInfo', 'the storage does not accept the token of the application'],
+  ['AuthorizationFailure', 'the credentials do not allow this'],
+  ['AuthorizationPermissionMismatch', 'the credentials do not allow this'],
+  ['InsufficientAccountPermissions', 'the credentials do not allow this'],
+]);
 const BUSY = new Set([
   'SlowDown',
   'ServiceUnavailable',
@@ -48,7 +48,7 @@ export function explainFailure(thrown: unknown): BucketError {
   const code = errnoOf(error) ?? '';
   const { name } = error;
   const status = statusOf(error);
-  const auth = AUTH[name] ?? AUTH[code];
+  const auth = AUTH.get(name) ?? AUTH.get(code);
   if (auth !== undefined) return new BucketError('auth', auth, options);
   if (code === ADDRESS_REFUSED) return new BucketError('away', error.message, options);
   if (name === 'NoSuchBucket' || code === 'ContainerNotFound') {

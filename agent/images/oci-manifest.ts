@@ -11,12 +11,12 @@ const OCI = 'application/vnd.oci.image';
 const DOCKER = 'application/vnd.docker';
 const CONFIG_TYPES = [`${OCI}.config.v1+json`, `${DOCKER}.container.image.v1+json`];
 /** Layer types that umoci unpacks, with their OCI names. */
-const LAYER_TYPES: Readonly<Record<string, string>> = {
-  [`${OCI}.layer.v1.tar`]: `${OCI}.layer.v1.tar`,
-  [`${OCI}.layer.v1.tar+gzip`]: `${OCI}.layer.v1.tar+gzip`,
-  [`${DOCKER}.image.rootfs.diff.tar`]: `${OCI}.layer.v1.tar`,
-  [`${DOCKER}.image.rootfs.diff.tar.gzip`]: `${OCI}.layer.v1.tar+gzip`,
-};
+const LAYER_TYPES: ReadonlyMap<string, string> = new Map([
+  [`${OCI}.layer.v1.tar`, `${OCI}.layer.v1.tar`],
+  [`${OCI}.layer.v1.tar+gzip`, `${OCI}.layer.v1.tar+gzip`],
+  [`${DOCKER}.image.rootfs.diff.tar`, `${OCI}.layer.v1.tar`],
+  [`${DOCKER}.image.rootfs.diff.tar.gzip`, `${OCI}.layer.v1.tar+gzip`],
+]);
 
 const Digest = Type.String({ pattern: '^sha256:[0-9a-f]{64}$' });
 const Descriptor = Type.Object({
@@ -108,7 +108,7 @@ export function parseManifest(text: string, bytesMax: number): OciManifest {
       `the manifest is of no image but of ${config.mediaType}`,
     );
   }
-  const strange = layers.find(({ mediaType }) => LAYER_TYPES[mediaType] === undefined);
+  const strange = layers.find(({ mediaType }) => !LAYER_TYPES.has(mediaType));
   if (strange !== undefined) {
     const message = `layers of type ${strange.mediaType} are not supported; use tar or tar+gzip`;
     throw new ImageFailure('invalid_source', message);
@@ -137,7 +137,7 @@ export const toOciManifest = ({ config, layers }: OciManifest): string =>
     config: { ...descriptor(config), mediaType: CONFIG_TYPES[0] },
     layers: layers.map((layer) => ({
       ...descriptor(layer),
-      mediaType: LAYER_TYPES[layer.mediaType],
+      mediaType: LAYER_TYPES.get(layer.mediaType),
     })),
   });
 

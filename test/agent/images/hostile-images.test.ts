@@ -200,6 +200,15 @@ test.serial('a registry cannot send another image than the digest names', async 
   t.regex(failure.message, /sent another manifest/u);
 });
 
+test.serial('a layer type that is a name of JavaScript is an unknown one', async (t) => {
+  const image = imageOf([layerOf([{ name: 'a', content: 'a' }])]);
+  const manifest = image.manifest.replaceAll(/[^"]+layer\.v1\.tar\+gzip/gu, 'constructor');
+  play({ ...image, manifest }, (response, blob) => response.end(blob));
+  const built = host.builder.bring({ reference: `${urlOf(played)}/strange:a` }, { accountId });
+  const failure = await t.throwsAsync(built, { instanceOf: ImageFailure });
+  t.regex(failure.message, /layers of type constructor are not supported/u);
+});
+
 test.serial('a registry that stops sending holds up no other registry’s build', async (t) => {
   const image = imageOf([layerOf([{ name: 'stalled', content: 'stalled' }])]);
   const reference = await registry.push('stalled', 'one', image);
