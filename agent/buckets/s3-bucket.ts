@@ -12,6 +12,8 @@ import {
   HeadObjectCommand,
   type HeadObjectCommandOutput,
   ListObjectsV2Command,
+  type ListObjectsV2CommandInput,
+  type ListObjectsV2CommandOutput,
   PutObjectCommand,
   S3Client,
   UploadPartCommand,
@@ -160,25 +162,15 @@ export class S3Bucket implements Bucket {
   }
 
   async check(abortSignal: AbortSignal): Promise<void> {
-    const command = new ListObjectsV2Command({
-      Bucket: this.#bucket,
-      Prefix: this.#prefix,
-      MaxKeys: 1,
-    });
-    await explained(() => this.#client.send(command, { abortSignal }));
+    await this.#page({ MaxKeys: 1 }, abortSignal);
   }
 
   async *list(abortSignal: AbortSignal): AsyncIterable<readonly BucketObject[]> {
     for (let token: string | undefined; ;) {
-      const command = new ListObjectsV2Command({
-        Bucket: this.#bucket,
-        Prefix: this.#prefix,
-        MaxKeys: PAGE_KEYS,
-        // XML cannot say every character that a key may have.
-        EncodingType: 'url',
-        ...(token === undefined ? {} : { ContinuationToken: token }),
-      });
-      const page = await explained(() => this.#client.send(command, { abortSignal }));
+      const continued = token === undefined ? {} : { ContinuationToken: token };
+      // XML cannot say every character that a key may have.
+      const input = { MaxKeys: PAGE_KEYS, EncodingType: 'url', ...continued } as const;
+      const page = await this.#page(input, abortSignal);
       const next = page.NextContinuationToken;
       // Files whose objects a listing does not have are removed: half of one must not pass for all.
       if (page.IsTruncated === true && next === undefined) {
@@ -194,6 +186,20 @@ export class S3Bucket implements Bucket {
       if (page.IsTruncated !== true) return;
       token = next;
     }
+  }
+
+  /** A page of the listing. @throws BucketError for any other answer, such as that of a portal */
+  async #page(
+    input: Omit<ListObjectsV2CommandInput, 'Bucket' | 'Prefix'>,
+    abortSignal: AbortSignal,
+  ): Promise<ListObjectsV2CommandOutput> {
+    const named = { Bucket: this.#bucket, Prefix: this.#prefix, ...input };
+    const command = new ListObjectsV2Command(named);
+    const page = await explained(() => this.#client.send(command, { abortSignal }));
+    if (page.IsTruncated === undefined) {
+      throw new BucketError('other', 'the storage does not say whether its listing is whole');
+    }
+    return page;
   }
 
   async head(key: string, abortSignal: AbortSignal): Promise<BucketObject | undefined> {

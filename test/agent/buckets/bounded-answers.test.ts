@@ -63,15 +63,37 @@ test('an object may be longer than other answers', async (t) => {
   t.is(bytes, 20 * MiB);
 });
 
-test('a listing that does not say how it continues is not taken for a whole one', async (t) => {
-  await using opened = await openBucket((_request, response) => {
-    const object = '<Contents><Key>a</Key><Size>1</Size><ETag>"e"</ETag></Contents>';
-    response.writeHead(200, { 'content-type': 'application/xml' });
-    response.end(`<ListBucketResult><IsTruncated>true</IsTruncated>${object}</ListBucketResult>`);
+const LISTED = '<Contents><Key>a</Key><Size>1</Size><ETag>"e"</ETag></Contents>';
+
+for (const { answer, message } of [
+  {
+    answer: `<ListBucketResult><IsTruncated>true</IsTruncated>${LISTED}</ListBucketResult>`,
+    message: /does not say how/u,
+  },
+  { answer: `<ListBucketResult>${LISTED}</ListBucketResult>`, message: /does not say whether/u },
+  { answer: '<html><body>Sign in</body></html>', message: /does not say whether/u },
+]) {
+  test(`an answer that may be less than the listing is not taken for it: ${answer}`, async (t) => {
+    await using opened = await openBucket((_request, response) => {
+      response.writeHead(200, { 'content-type': 'application/xml' });
+      response.end(answer);
+    });
+    const listAll = async (): Promise<void> => {
+      for await (const page of opened.bucket.list(AbortSignal.timeout(60_000))) {
+        t.true(page.length < 2);
+      }
+    };
+    await t.throwsAsync(listAll(), { name: 'BucketError', message });
   });
-  const listAll = async (): Promise<void> => {
-    for await (const page of opened.bucket.list(AbortSignal.timeout(60_000)))
-      t.true(page.length < 2);
-  };
-  await t.throwsAsync(listAll(), { name: 'BucketError', message: /does not say how/u });
+}
+
+test('an error code that is a name of JavaScript is an unknown one', async (t) => {
+  await using opened = await openBucket((_request, response) => {
+    response.writeHead(400, { 'content-type': 'application/xml' });
+    response.end('<Error><Code>constructor</Code><Message>no</Message></Error>');
+  });
+  await t.throwsAsync(opened.bucket.check(AbortSignal.timeout(60_000)), {
+    name: 'BucketError',
+    message: 'the storage answered with an error (400 constructor)',
+  });
 });
