@@ -18,13 +18,17 @@ export const SANDBOX_HOST_ERRORS = [
 export const addsToDirectory = ({ method, writesNothing }: Route): boolean =>
   (method === 'post' || method === 'put') && writesNothing !== true;
 
+/** Also where a body has no fields: those that it has nevertheless are named as ignored. */
+export const readsJson = ({ method, upload }: Route): boolean =>
+  (method === 'post' || method === 'put') && upload !== true;
+
 /** Every code that an endpoint can answer with: those that it declares and what all of its kind can. */
 function codesOf(route: Route): ErrorCode[] {
   const codes: ErrorCode[] = [...route.errors, 'internal_server_error', 'unavailable'];
   if (route.scope !== 'public') codes.push('unauthorized', 'rate_limited');
   if (route.fillsDisks === true) codes.push('account_limit_reached');
   if (route.scope !== 'public' && route.scope !== 'read') codes.push('insufficient_scope');
-  if (route.body !== undefined) codes.push('bad_request', 'body_too_large');
+  if (readsJson(route)) codes.push('bad_request', 'body_too_large');
   if (route.idempotent === true) codes.push('idempotency_conflict', 'idempotency_answer_lost');
   if (route.method !== 'get') codes.push('outcome_unknown');
   if (addsToDirectory(route)) codes.push('directory_full');

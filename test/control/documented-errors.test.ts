@@ -241,6 +241,7 @@ const tooLarge: Cause = (call, { api }) => {
   const filler = 'x'.repeat(LIMITS.requestBodyBytesMax);
   return send(api, { ...call, body: { ...call.body, filler } }, missingDiskId);
 };
+const cutOffBody: Cause = ({ method, path }, { api }) => api.call(method, path, '{"wait":');
 const withBody =
   (body: object): Cause =>
   async (call, { api }) =>
@@ -390,6 +391,9 @@ const malformedHost: Cause = ({ method, path }, { operator }) =>
 
 const missingHost: Cause = (call, { operator }) => send(operator, call, missingDiskId);
 
+const tooLargeForHost: Cause = (call, context) =>
+  tooLarge(call, { ...context, api: context.operator });
+
 const liveHost: Cause = async (call, { operator, stack }) => {
   const own = `/api/hosts/${await hostIdOf(stack.environment)}`;
   await waitFor('the host', async () => (await operator.call('GET', own)).status === 200);
@@ -498,6 +502,8 @@ const causes: Readonly<Record<string, Cause>> = {
   'joinHost 429': joinsTooOften,
   'listSnapshots 400': withQuery('limit=0'),
   'setSandboxLimits 400': withBody({}),
+  'connectSandbox 400': cutOffBody,
+  'cancelSandboxExec 400': cutOffBody,
   'connectSandboxByName 400': withBody({ name: '' }),
   'execInSandbox 400': withBody({ command: '' }),
   'exposeSandboxPort 400': withPath(`${sandboxPath}/ports/0`),
@@ -529,6 +535,7 @@ const ofHosts: Readonly<Record<number, Cause>> = {
   400: malformedHost,
   404: missingHost,
   409: liveHost,
+  413: tooLargeForHost,
   500: brokenHost,
 };
 const generalOf = (path: string, status: number): Cause | undefined => {

@@ -175,6 +175,15 @@ test('a body with a method that takes none is refused', async (t) => {
   t.is((await send(t.context, 'GET', '/api/disks', empty)).status, 200);
 });
 
+test('an endpoint without fields names those of a body, and refuses what is no JSON', async (t) => {
+  const path = '/api/sandboxes/00000000-0000-4000-8000-000000000000/stop';
+  const json = { 'content-type': 'application/json' };
+  const named = await send(t.context, 'POST', path, json, '{"wait":true}');
+  t.deepEqual([named.status, named.headers.get('x-ignored-fields')], [404, 'wait']);
+  const refused = await send(t.context, 'POST', path, json, '{"wait":');
+  t.deepEqual([refused.status, parse(refused).code], [400, 'bad_request']);
+});
+
 test('fields named like properties of every object have no effect', async (t) => {
   const { api } = t.context;
   const body = `{"name":"${newName()}","constructor":{"x":1},"toString":"x","length":7}`;

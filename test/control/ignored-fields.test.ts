@@ -67,6 +67,7 @@ test('unknown query parameters come first, with a question mark', (t) => {
   t.is(listIgnored(schemas, input), '?limt, ?a%2C%0A%3Fb, nmae');
   t.is(listIgnored(schemas, { query: { constructor: '' } }), '?constructor');
   t.is(listIgnored({}, { query: { wait: 'true' } }), '?wait');
+  t.is(listIgnored({}, { body: { wait: true, a: { b: 1 } } }), 'wait, a');
 });
 
 test('the list is bounded, however many names there are and however long', (t) => {

@@ -15,7 +15,7 @@ import type { EnvelopeReply, Reply, Route, StreamReply } from '../route.ts';
 import { answerOnce } from '../answer-once.ts';
 import { requireScope } from '../key-rights.ts';
 import { hasLongText, streamEnvelope } from '../long-answer.ts';
-import { addsToDirectory } from '../route-errors.ts';
+import { addsToDirectory, readsJson } from '../route-errors.ts';
 import type { Authenticator } from '../../../shared/directory/authenticator.ts';
 import { timerMs } from '../../../shared/units.ts';
 import { listIgnored } from './ignored-fields.ts';
@@ -177,11 +177,13 @@ async function refuseIfFull({ directory }: Deps, { accountId }: Caller): Promise
 async function readInput(
   ctx: RequestContext,
   route: Route,
-  check: (input: unknown, where: string) => unknown,
+  check: ((input: unknown, where: string) => unknown) | undefined,
 ): Promise<unknown> {
+  if (!readsJson(route)) return undefined;
   const body = await readBody(ctx, route.bodyKeysUnique === true);
   // Before the check: a required field that is misspelt is missing, too.
   nameIgnored(ctx, route, body);
+  if (check === undefined) return undefined;
   if (body !== undefined) return check(body, 'body');
   if (route.bodyOptional === true) return undefined;
   check({}, 'body'); // Names the first field that is missing.
@@ -245,7 +247,7 @@ export function endpoint(
     nameIgnored(ctx, route);
     const query = checkQuery?.({ ...ctx.query }, 'query') ?? {};
     if (addsToDirectory(route)) deps.directorySpace.refuseIfLow();
-    const body = checkBody === undefined ? undefined : await readInput(ctx, route, checkBody);
+    const body = await readInput(ctx, route, checkBody);
     const further = route.furtherScope?.(body);
     if (further !== undefined) requireScope(caller, further);
     if (route.fillsDisks === true) await refuseIfFull(deps, caller);

@@ -70,7 +70,7 @@ const render = (path: Path): string =>
     .join('')
     .replace(/^\./u, '');
 
-/** The schemas of an endpoint; without one of the query, it has no parameters. */
+/** The schemas of an endpoint; without one it has no parameters, or no fields. */
 interface InputSchemas {
   readonly query?: TSchema | undefined;
   readonly body?: TSchema | undefined;
@@ -87,8 +87,11 @@ function* ignoredNames(schemas: InputSchemas, { query = {}, body }: Input): Gene
   for (const name of Object.keys(query)) {
     if (!Object.hasOwn(properties, name)) yield `?${encode(name)}`;
   }
-  if (schemas.body === undefined) return;
-  for (const path of unknownFields(schemas.body, body, [])) yield render(path);
+  if (schemas.body !== undefined) {
+    for (const path of unknownFields(schemas.body, body, [])) yield render(path);
+  } else if (isObject(body)) {
+    for (const name of Object.keys(body)) yield encode(name);
+  }
 }
 
 /**
