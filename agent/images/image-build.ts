@@ -110,7 +110,11 @@ async function buildFromLayout(
   }
 }
 
-/** Builds from the region's store. @returns false when it does not have the image, or not intact */
+/**
+ * Builds from the region's store.
+ * @returns false when it does not have the image, or not intact
+ * @throws what this host could not do with the intact image, which other hosts may need
+ */
 export async function buildFromRegion(
   deps: BuildDeps,
   digest: string,
@@ -125,7 +129,7 @@ export async function buildFromRegion(
   } catch (error) {
     run.signal.throwIfAborted();
     log.warn({ digest, err: toError(error) }, 'image:storedUnusable');
-    await region.remove(digest);
-    return false;
+    if (await region.removeIfDamaged(digest, run.signal)) return false;
+    throw error;
   }
 }

@@ -1,6 +1,8 @@
 import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
 import { chown, lstat, mkdir, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
 import { errnoOf } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { readFileWithin } from '../system/read-file-within.ts';
@@ -66,6 +68,29 @@ export async function checkLayout(layout: string, manifest: OciManifest): Promis
   const found = await readFileWithin(join(layout, INDEX), expected.length);
   if (found.toString('utf8') === expected) return;
   throw new ImageFailure('interrupted', 'the stored image is damaged');
+}
+
+/**
+ * Reads every blob of a layout. @returns whether each has its digest
+ * @throws the signal's reason; system errors when one cannot be read, but for one that is missing
+ */
+export async function isWhole(
+  layout: string,
+  { config, layers }: OciManifest,
+  signal: AbortSignal,
+): Promise<boolean> {
+  for (const { digest } of [config, ...layers]) {
+    const hash = createHash('sha256');
+    try {
+      await pipeline(createReadStream(blobPath(layout, digest)), hash, { signal });
+    } catch (error) {
+      signal.throwIfAborted();
+      if (errnoOf(error) === 'ENOENT') return false;
+      throw error;
+    }
+    if (hash.digest('hex') !== hexOf(digest)) return false;
+  }
+  return true;
 }
 
 async function take(layout: string, pulled: string, part: OciDescriptor): Promise<void> {

@@ -10,7 +10,7 @@ import { syncPath } from '../system/write-durably.ts';
 import type { ImagePlatform } from './built-image.ts';
 import { ImageFailure } from './image-source.ts';
 import { readFileWithin } from '../system/read-file-within.ts';
-import { checkLayout, digestOf } from './oci-layout.ts';
+import { checkLayout, digestOf, isWhole } from './oci-layout.ts';
 import { chooseManifest, type OciManifest, parseManifest } from './oci-manifest.ts';
 
 const MANIFEST = 'manifest.json';
@@ -157,6 +157,27 @@ export class RegionStore {
       if (errnoOf(error) !== 'ENOENT') throw error;
     } finally {
       this.#asides.delete(doomed);
+    }
+  }
+
+  /**
+   * Removes an image if what is stored is not that image; every byte is read.
+   * @returns whether the region has it no more
+   * @throws the signal's reason; system errors when that cannot be known
+   */
+  async removeIfDamaged(digest: string, signal: AbortSignal): Promise<boolean> {
+    if (await this.#isIntact(digest, signal)) return false;
+    await this.remove(digest);
+    return true;
+  }
+
+  async #isIntact(digest: string, signal: AbortSignal): Promise<boolean> {
+    try {
+      const stored = await this.find(digest);
+      return stored !== undefined && (await isWhole(stored.layout, stored.manifest, signal));
+    } catch (error) {
+      if (error instanceof ImageFailure) return false;
+      throw error;
     }
   }
 
