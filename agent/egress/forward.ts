@@ -75,9 +75,12 @@ function send(exchange: Exchange, planned: UpstreamRequest, isRetry = false): vo
   upstream.flushHeaders();
 }
 
+/** RFC 9110, 9.2.2: what else a proxy may not repeat by itself could have its effect twice. */
+const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']);
+
 /** The server closed a kept connection just when it was used again; nothing of the body is gone. */
 const canRepeat = (upstream: ClientRequest, request: IncomingMessage): boolean =>
-  upstream.reusedSocket && framingOf(request) === 'none';
+  upstream.reusedSocket && IDEMPOTENT.has(request.method ?? '') && framingOf(request) === 'none';
 
 function describeFailure(host: string, error: Error): string {
   const code = errnoOf(error);

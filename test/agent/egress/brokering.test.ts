@@ -274,6 +274,27 @@ test('other protocols are not switched to', async (t) => {
   t.deepEqual(Object.keys(seen[0] ?? {}).toSorted(), ['connection', 'host']);
 });
 
+test('a request on a kept connection that breaks is repeated only if that has no effect', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const seen: string[] = [];
+  const api = await lab.serveHttps('127.0.0.2', 'api.test', (request, response) => {
+    const isBroken = seen.at(-1) === '/kept';
+    seen.push(request.url ?? '');
+    if (isBroken) request.socket.destroy();
+    else response.end('done');
+  });
+  lab.setPolicy(POLICY);
+  const call = async (method: string, path: string): Promise<number | undefined> => {
+    const socket = await lab.connectTls(api, 'api.test');
+    return (await ask(socket, { host: 'api.test', method, path })).status;
+  };
+  t.is(await call('GET', '/kept'), 200);
+  t.is(await call('GET', '/read'), 200);
+  t.is(await call('GET', '/kept'), 200);
+  t.is(await call('POST', '/pay'), 502);
+  t.deepEqual(seen, ['/kept', '/read', '/read', '/kept', '/pay']);
+});
+
 test('a rule that is taken back counts for the next request of a connection', async (t) => {
   await using lab = await EgressLab.open(NAMES);
   const api = await lab.serveHttps('127.0.0.2', 'api.test', echo);
