@@ -116,6 +116,16 @@ test('an object that was put at once has one part, the whole', async (t) => {
   t.is((await s3.call('GET', `/${disk}/one-part?partNumber=2`)).code, 'InvalidPartNumber');
 });
 
+test('an object that is there has no tags', async (t) => {
+  const { s3, disk } = t.context;
+  await s3.put(disk, 'untagged', 'x');
+  const { status, text } = await s3.call('GET', `/${disk}/untagged?tagging`);
+  t.is(status, 200);
+  t.regex(text, /<Tagging [^>]+><TagSet><\/TagSet><\/Tagging>/u);
+  const absent = await s3.call('GET', `/${disk}/nothing?tagging`);
+  t.deepEqual([absent.status, textsOf(absent.text, 'Code')], [404, ['NoSuchKey']]);
+});
+
 test('an ETag counts in the conditions of a read without its quotes, too', async (t) => {
   const { s3, disk } = t.context;
   const { headers } = await s3.put(disk, 'unquoted', 'abc');

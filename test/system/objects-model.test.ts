@@ -331,6 +331,7 @@ const DRAFTS: Readonly<Record<string, (context: Context) => Draft | Promise<Draf
     const headers = { 'x-amz-object-attributes': 'ETag,ObjectParts' };
     return { ...bare('GET', key, { attributes: '' }), headers };
   },
+  GetObjectTagging: () => bare('GET', 'read', { tagging: '' }),
   GetObject: () => bare('GET', 'read'),
   HeadObject: () => bare('HEAD', 'read'),
   UploadPartCopy: async (context) => {

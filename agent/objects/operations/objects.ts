@@ -120,6 +120,14 @@ export const headObject: Operation = async (call) => {
   }
 };
 
+/** GetObjectTagging: no object has tags, since requests that give it some are refused. */
+export const getObjectTagging: Operation = async ({ target, store }) => {
+  assertVersion(target.query.get('versionId'));
+  const file = await store.open(target.key);
+  await file.close();
+  return { status: 200, xml: renderAnswer('Tagging', [element('TagSet', [])]) };
+};
+
 export const putObject: Operation = async (call) => {
   const { bytes, ...checks } = call.body.stream({ bytesMax: LIMITS.objectPutBytesMax });
   const { etag, checksum } = await call.store.put(call.target.key, bytes, {

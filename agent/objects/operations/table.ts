@@ -19,6 +19,7 @@ import {
   deleteObject,
   deleteObjects,
   getObject,
+  getObjectTagging,
   headObject,
   putObject,
 } from './objects.ts';
@@ -132,6 +133,10 @@ const objectOperations: readonly Row[] = [
       headers: ['x-amz-max-parts', 'x-amz-object-attributes', 'x-amz-part-number-marker'],
       query: ['versionId'],
     },
+  },
+  {
+    ...{ method: 'GET', flag: 'tagging', name: 'GetObjectTagging', operation: getObjectTagging },
+    accepts: { query: ['versionId'] },
   },
   { method: 'GET', name: 'GetObject', operation: getObject, accepts: READ },
   { method: 'HEAD', name: 'HeadObject', operation: headObject, accepts: READ },
