@@ -26,7 +26,6 @@ export class SharedWork<P> {
     signal: AbortSignal,
     onProgress: (progress: P) => void = () => undefined,
   ): Promise<void> {
-    signal.throwIfAborted();
     const left = Promise.withResolvers<never>();
     left.promise.catch(() => undefined);
     const leave = (): void => left.reject(signal.reason as Error);
@@ -35,13 +34,15 @@ export class SharedWork<P> {
     signal.addEventListener('abort', leave, { once: true });
     if (this.#last !== undefined) onProgress(this.#last);
     try {
+      signal.throwIfAborted(); // Work that nobody ever waited for is given up, too.
       await Promise.race([this.ended, left.promise]);
     } finally {
       signal.removeEventListener('abort', leave);
       this.#listeners.delete(onProgress);
       this.#waiting -= 1;
-      if (this.#waiting === 0)
+      if (this.#waiting === 0) {
         this.#abort.abort(signal.reason ?? new Error('nobody waits any more'));
+      }
     }
   }
 
