@@ -1,12 +1,8 @@
 import type { Writable } from 'node:stream';
 import type { OutputChunk, Process, ProcessExit } from '@berth/sdk';
+import { EndingSignals, SIGNALLED } from './ending-signals.ts';
 import { Failure } from './failure.ts';
 
-/** The exit code of a command that signal n ended is this plus n, as in shells. */
-const SIGNALLED = 128;
-const SIGNAL_NUMBERS = { SIGHUP: 1, SIGINT: 2, SIGTERM: 15 } as const;
-type EndingSignal = keyof typeof SIGNAL_NUMBERS;
-const ENDING = Object.keys(SIGNAL_NUMBERS) as EndingSignal[];
 const KILLED = SIGNALLED + 9;
 /** The exit code of timeout(1). */
 const TIMED_OUT = 124;
@@ -43,35 +39,15 @@ function noteCutShort({ status, reason }: ProcessExit): void {
 }
 
 /** Kills the process when this program is to end, as a terminal does whose window is closed. */
-export class SignalForwarding implements Disposable {
-  readonly #process: Process;
-  #received: EndingSignal | undefined;
-
-  constructor(remote: Process) {
-    this.#process = remote;
-    for (const signal of ENDING) process.on(signal, this.#forward);
-  }
-
-  /** Overrules the exit code of the process that was killed. */
-  get exitCode(): number | undefined {
-    return this.#received === undefined ? undefined : SIGNALLED + SIGNAL_NUMBERS[this.#received];
-  }
-
-  [Symbol.dispose](): void {
-    for (const signal of ENDING) process.off(signal, this.#forward);
-  }
-
-  readonly #forward = (signal: NodeJS.Signals): void => {
-    const isSecond = this.#received !== undefined;
-    this.#received = signal as EndingSignal;
-    // A second one does not wait for a sandbox that does not answer.
-    if (isSecond) process.exit(this.exitCode);
-    this.#process.kill().catch(() => process.exit(this.exitCode));
-  };
+export function killAtSignal(remote: Process): EndingSignals {
+  const signals = new EndingSignals(() => {
+    remote.kill().catch(() => process.exit(signals.exitCode));
+  });
+  return signals;
 }
 
 /** The exit code with which we end, and why, unless we have killed the process ourselves. */
-export function codeAtEnd(exit: ProcessExit, { exitCode }: SignalForwarding): number {
+export function codeAtEnd(exit: ProcessExit, { exitCode }: EndingSignals): number {
   if (exitCode !== undefined) return exitCode;
   noteCutShort(exit);
   return exitCodeOf(exit);
@@ -88,7 +64,7 @@ async function forwardInput(remote: Process): Promise<void> {
  * @returns its exit code
  */
 export async function pipeProcess(remote: Process, hasInput: boolean): Promise<number> {
-  using signals = new SignalForwarding(remote);
+  using signals = killAtSignal(remote);
   if (hasInput) forwardInput(remote).catch(() => undefined); // Its end says what happened.
   else remote.closeInput();
   try {

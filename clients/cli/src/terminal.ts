@@ -1,6 +1,6 @@
 import { type Process, type ProcessExit, SessionError } from '@berth/sdk';
 import { UsageFailure } from './failure.ts';
-import { codeAtEnd, SignalForwarding, writeTo } from './process-io.ts';
+import { codeAtEnd, killAtSignal, writeTo } from './process-io.ts';
 
 /** Keys that our terminal handles itself. */
 const TILDE = 0x7e;
@@ -130,7 +130,7 @@ async function passTerminal(remote: Process): Promise<ProcessExit | undefined> {
  * @returns its exit code; undefined when the user has left it running, with `~.`
  */
 export async function connectTerminal(remote: Process): Promise<number | undefined> {
-  using signals = new SignalForwarding(remote);
+  using signals = killAtSignal(remote);
   const exit = await passTerminal(remote);
   return exit === undefined ? undefined : codeAtEnd(exit, signals);
 }

@@ -1,4 +1,6 @@
 /* `berth sandbox …` against a real stack; terminals are real, with tmux at their other end. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { chmod, mkdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -134,6 +136,23 @@ test('run without a sandbox makes one for the command', async (t) => {
   const ran = await cli.run(['sandbox', 'run', '--memory', '256', '-e', 'STAGE=test', '--', 'env']);
   t.is(ran.code, 0, ran.stderr);
   t.regex(ran.stdout, /^STAGE=test$/mu);
+});
+
+test('Ctrl-C while a sandbox is made for a command leaves none', async (t) => {
+  const { cli, api } = t.context;
+  const [node, main] = cli.command;
+  const ids = async (): Promise<string[]> => {
+    const listed = await api.data<{ sandboxes: Shown[] }>('GET', '/api/sandboxes');
+    return listed.sandboxes.map(({ sandbox_id: id }) => id);
+  };
+  const before = await ids();
+  const args = [main, 'sandbox', 'run', '--memory', '256', '--', 'sleep', '60'];
+  const child = spawn(node, args, { env: cli.environment });
+  const exited = once(child, 'exit');
+  await waitFor('the sandbox', async () => (await ids()).length > before.length);
+  child.kill('SIGINT');
+  t.deepEqual(await exited, [130, null]);
+  t.deepEqual(await ids(), before);
 });
 
 test('cp brings files into a sandbox and back, whatever their names are', async (t) => {

@@ -2,6 +2,7 @@ import type { Berth, Process, Sandbox } from '@berth/sdk';
 import type { CommandUnknownOpts } from '@commander-js/extra-typings';
 import { leaf } from '../command.ts';
 import { openedForSessions } from '../context.ts';
+import { EndingSignals } from '../ending-signals.ts';
 import { UsageFailure } from '../failure.ts';
 import { findSandbox, findSandboxForSession } from '../find.ts';
 import type { Output } from '../output.ts';
@@ -81,9 +82,13 @@ async function runInNew(
   output: Output,
 ): Promise<number> {
   const creation = await creationOf(berth, options);
+  using signals = new EndingSignals(() => {
+    if (options.keep !== true) output.note('the sandbox is deleted; a second Ctrl-C leaves it');
+  });
   const sandbox = await output.during('creating a sandbox', () => berth.sandboxes.create(creation));
   if (options.keep === true) output.note(`sandbox ${sandbox.name}`);
   try {
+    if (signals.exitCode !== undefined) return signals.exitCode;
     // Its variables are those of the sandbox already.
     return await runIn(sandbox, line, { ...options, env: undefined });
   } finally {
