@@ -5,6 +5,7 @@ import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Redis } from 'ioredis';
+import { toError } from '../../shared/errors.ts';
 import { openDirectory } from '../../shared/directory/directory.ts';
 import type { RedisClient } from '../../shared/directory/redis-client.ts';
 import { connectCluster, connectDirectory, connectRedis } from '../../shared/directory/redis.ts';
@@ -195,7 +196,10 @@ export class Stack {
       await provideTemplatesTo(environment);
       await stack.startAgent();
     } catch (error) {
-      await stack.stop();
+      // A stack that did not start may leave things behind; why it did not is the cause.
+      await stack.stop().catch((left: unknown) => {
+        throw new AggregateError([error, left], `${toError(error).message}\n${String(left)}`);
+      });
       throw error;
     }
     return stack;
