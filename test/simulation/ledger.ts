@@ -42,6 +42,8 @@ export interface KnownSnapshot {
   readonly id: string;
   readonly accountId: string;
   fate: Known['fate'];
+  /** Somebody has asked for its deletion, so that being made says nothing of its fate. */
+  isUnwanted: boolean;
   /** Files that must be in it. */
   readonly files: readonly Written[];
 }

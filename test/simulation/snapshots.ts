@@ -19,14 +19,15 @@ export function takeSnapshot(world: World, source: Known, call: Call): void {
   const name = `snapshot-${ledger.snapshots.size}`;
   // Only what was there before is sure to be kept.
   const files = source.written.filter(({ path }) => !path.startsWith('/run/'));
-  const known: KnownSnapshot = { id, accountId: source.accountId, fate: 'maybe', files };
+  const { accountId } = source;
+  const known: KnownSnapshot = { id, accountId, fate: 'maybe', isUnwanted: false, files };
   ledger.snapshots.set(id, known);
-  const ref = { accountId: source.accountId, sandboxId: source.id };
+  const ref = { accountId, sandboxId: source.id };
   call(world, 'snapshot', id, async () => {
     try {
       const snapshot = await agent.parts.creator.snapshot(ref, { snapshotId: id, name });
       await snapshot.made;
-      if (agent.isDead || snapshot.isDeleting) return;
+      if (agent.isDead || known.isUnwanted) return;
       known.fate = snapshot.row.state === 'ready' ? 'there' : 'maybe';
     } catch (error) {
       if (!agent.isDead) known.fate = 'gone';
@@ -42,12 +43,14 @@ export function endSnapshot(world: World, known: KnownSnapshot, call: Call): voi
   call(world, 'deleteSnapshot', known.id, async () => {
     const { fate } = known;
     known.fate = 'maybe';
+    known.isUnwanted = true;
     const { registry } = agent.parts;
     if (random.integer(0, 3) === 0) return registry.discardSnapshot(ref);
     const dependents = await registry.deleteSnapshot(ref);
     if (agent.isDead) return;
     if (dependents === undefined) known.fate = 'gone';
     else if (known.fate === 'maybe') known.fate = fate;
+    known.isUnwanted = false;
   });
 }
 
