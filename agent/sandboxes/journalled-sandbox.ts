@@ -65,6 +65,8 @@ export class JournalledSandbox {
   /** How many users keep the sandbox from being idle. */
   #holds = 0;
   #activityTimer: NodeJS.Timeout | undefined;
+  /** Whether it was used since the row was journalled. */
+  #isUseUnsaved = false;
   #isJournalled = false;
   #hasMoved = false;
   readonly #detached = new AbortController();
@@ -179,6 +181,7 @@ export class JournalledSandbox {
   /** Records activity: the sandbox was used just now. */
   touch(): void {
     this.#row = { ...this.#row, ...this.#activity() };
+    this.#isUseUnsaved = true;
     this.#watchLimits();
     // With an idle limit, the next agent must know exactly since when the sandbox is idle.
     const isLimited = this.#row.state === 'running' && this.#row.config.idleTtlSeconds > 0;
@@ -261,6 +264,15 @@ export class JournalledSandbox {
     this.#watchLimits();
   }
 
+  /**
+   * Journals the last use for the next agent, which continues the idle time from it. To be called
+   * when nothing else is written any more, after {@link detach}.
+   */
+  async saveLastUse(): Promise<void> {
+    const isKept = this.#isJournalled && !this.#hasMoved && !this.#row.isDeleting;
+    if (isKept && this.#isUseUnsaved) await this.#write('journal last use', {});
+  }
+
   /** The fields of the row that activity changes. */
   #activity(): SandboxChange {
     const idleSince = this.#holds > 0 ? undefined : monotonicNow();
@@ -288,7 +300,9 @@ export class JournalledSandbox {
     await failpoint(name, () => this.#deps.journal.save(row));
     await this.#deps.carrier?.keep(row);
     // The journalled row counts, except for activity while it was written.
-    const { lastActiveAt, idleSince } = this.#row === before ? row : this.#row;
+    const isNewest = this.#row === before;
+    if (isNewest) this.#isUseUnsaved = false;
+    const { lastActiveAt, idleSince } = isNewest ? row : this.#row;
     this.#row = { ...row, lastActiveAt, idleSince: this.#holds > 0 ? undefined : idleSince };
     this.#watchLimits();
   }

@@ -449,7 +449,10 @@ export class SandboxActor {
     return this.#context.sandbox.settled(waitMs);
   }
 
-  /** Detaches from the machine, which keeps running. Journals and publishes nothing from now on. */
+  /**
+   * Detaches from the machine, which keeps running. Journals nothing but its last use from now on,
+   * and publishes nothing.
+   */
   async detach(why = RESTARTS): Promise<void> {
     const { sandbox, watchdog, copies, current, execs, processes } = this.#context;
     sandbox.detach();
@@ -460,8 +463,9 @@ export class SandboxActor {
     this.#deletion.close();
     // The next agent need not repeat a copy or pause that is durable by then, nor clean up after a
     // machine that has just come to rest.
-    const idle = Promise.all([copies.copying, current.pausing, this.#mailbox.idle]);
-    await settledWithin(idle, LIMITS.sandboxDetachMs);
+    const idle = Promise.allSettled([copies.copying, current.pausing, this.#mailbox.idle]);
+    const saved = idle.then(() => sandbox.saveLastUse());
+    await settledWithin(saved, LIMITS.sandboxDetachMs);
     await current.leave('the agent ends');
     processes.disconnect(new SessionError('internal_error', why));
     await execs.detach();
