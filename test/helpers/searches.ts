@@ -113,10 +113,13 @@ function foundLines(output: Buffer): FoundLine[] {
   const hasBinary = output.includes(': WARNING: stopped searching');
   let found: FoundLine[] = [];
   for (let at = 0; at < output.length;) {
-    const binary = hasBinary ? BINARY.exec(output.toString('utf8', at, at + 8192)) : null;
+    // As many characters as bytes, also where a name is no UTF-8.
+    const binary = hasBinary ? BINARY.exec(output.toString('latin1', at, at + 8192)) : null;
     if (binary !== null) {
-      found = found.filter(({ file }) => file !== binary[1]);
-      at += Buffer.byteLength(binary[0]);
+      const [note, name = ''] = binary;
+      const path = Buffer.from(name, 'latin1').toString('utf8');
+      found = found.filter(({ file }) => file !== path);
+      at += note.length;
       continue;
     }
     const nul = output.indexOf(0, at);
