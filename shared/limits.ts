@@ -257,6 +257,8 @@ export const LIMITS = {
   sandboxJobsPerAccountMax: 500,
   sandboxExecsListedMax: 100,
   sandboxCommandListedMax: 4 * KiB, // In characters.
+  // How long a command waits for a guest that does not answer, as after a restart of its agent.
+  sandboxExecGuestMsMax: 5_000,
   sandboxExecTimeoutSecondsMax: 86_400,
   // For both streams of a command together. The newest bytes are kept, up to twice as many.
   sandboxExecOutputBytes: 4 * MiB,

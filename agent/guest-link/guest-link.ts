@@ -26,6 +26,18 @@ export abstract class GuestLink extends EventEmitter<GuestLinkEvents> {
   }
 
   /**
+   * Waits for the guest where it does not answer now, as after a restart of the agent.
+   * @throws an AbortError when there is no channel in time
+   */
+  async opened(signal: AbortSignal): Promise<GuestChannel> {
+    for (;;) {
+      const { channel } = this;
+      if (channel !== undefined) return channel;
+      await once(this, 'opened', { signal });
+    }
+  }
+
+  /**
    * Makes a request, again on the next channel when one breaks: the guest may receive it twice.
    * @throws whatever the guest answers, or an AbortError when it did not answer in time
    */
@@ -34,9 +46,7 @@ export abstract class GuestLink extends EventEmitter<GuestLinkEvents> {
     request: (channel: GuestChannel) => Promise<void>,
   ): Promise<void> {
     for (;;) {
-      if (this.channel === undefined) await once(this, 'opened', { signal });
-      const { channel } = this;
-      if (channel === undefined) continue;
+      const channel = await this.opened(signal);
       try {
         return await request(channel);
       } catch (error) {

@@ -206,12 +206,15 @@ test.serial('pause and resume: memory survives, unless the checkpoint was used u
 
 test.serial('fork: the source runs on, and the copy is complete or absent', async (t) => {
   const { api, points } = t.context;
+  const list = async (): Promise<string[]> => {
+    const all = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
+    return all.sandboxes.map((sandbox) => sandbox.sandbox_id);
+  };
+  const before = await list(); // A test that failed has left its own.
   const { sandbox_id: id } = await createSandbox(api);
   const sum = await outputOf(api, id, DIRTY);
-  const others = async (): Promise<string[]> => {
-    const all = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
-    return all.sandboxes.map((sandbox) => sandbox.sandbox_id).filter((other) => other !== id);
-  };
+  const others = async (): Promise<string[]> =>
+    (await list()).filter((other) => other !== id && !before.includes(other));
   const check = async ({ isUsed }: { isUsed: boolean }): Promise<void> => {
     for (const child of await others()) {
       const settled = await settledSandbox(api, child);

@@ -91,6 +91,18 @@ export class SandboxExecs {
     }
   }
 
+  /** @throws AppError `unavailable` when the guest does not answer */
+  async #channel(): Promise<GuestChannel> {
+    const signal = AbortSignal.timeout(LIMITS.sandboxExecGuestMsMax);
+    try {
+      const channel = await this.#link?.opened(signal);
+      if (channel !== undefined) return channel;
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+    throw new AppError('unavailable', 'the sandbox does not answer now; try again');
+  }
+
   /** From now on, each new channel to this guest follows the running commands again. */
   attach(link: GuestLink): void {
     this.#link = link;
@@ -114,15 +126,13 @@ export class SandboxExecs {
    * @throws AppError `rate_limited`, `unavailable` when the guest does not answer
    */
   async begin(spec: SandboxExecSpec): Promise<SandboxExec> {
+    const answering = await this.#channel();
     if (this.#begun.size >= this.#runningMax) {
       const message = `the sandbox runs as many commands as it may (${this.#runningMax})`;
       throw new AppError('rate_limited', message);
     }
-    if (this.#link?.channel === undefined) {
-      throw new AppError('unavailable', 'the sandbox does not answer now; try again');
-    }
     // Checked before the command is journalled: one that was accepted must not fail for this.
-    if (!this.#link.channel.hasRoomBeside(this.#begun)) {
+    if (!answering.hasRoomBeside(this.#begun)) {
       const message = 'the guest holds as many processes as it can; wait until some have ended';
       throw new AppError('rate_limited', message);
     }

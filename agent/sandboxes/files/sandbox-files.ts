@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
 import { runInBackground } from '../../../shared/background.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
@@ -121,14 +120,9 @@ export class SandboxFiles {
   async #channel(): Promise<GuestChannel> {
     const link = this.#link;
     if (link === undefined) throw notRunning();
-    if (link.channel === undefined) {
-      const signal = AbortSignal.timeout(LIMITS.sessionGuestMsMax);
-      await once(link, 'opened', { signal }).catch((error: unknown) => {
-        throw silent(error);
-      });
-    }
-    if (link.channel === undefined) throw silent();
-    return link.channel;
+    return link.opened(AbortSignal.timeout(LIMITS.sessionGuestMsMax)).catch((error: unknown) => {
+      throw silent(error);
+    });
   }
 
   #listen(channel: GuestChannel): void {

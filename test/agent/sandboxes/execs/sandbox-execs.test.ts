@@ -35,6 +35,16 @@ test('an end that comes right behind the list of a new channel is not missed', a
   t.pass();
 });
 
+test('a command waits for a guest that is about to answer', async (t) => {
+  await using opened = await openExecs();
+  const { execs, link } = opened;
+  link.close();
+  const begun = execs.begin(spec('true'));
+  await turn();
+  await link.open(new PlayedGuest(orderly));
+  t.is((await begun).row.status, 'running');
+});
+
 test('an end that comes while another command is taken up is not missed, nor the output before it', async (t) => {
   await using opened = await openExecs();
   const { execs, link } = opened;
