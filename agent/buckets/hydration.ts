@@ -3,7 +3,7 @@ import { readlink } from 'node:fs/promises';
 import { relative } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { errnoOf } from '../../shared/errors.ts';
+import { errnoOf, ignoring } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { native } from '../native/native.ts';
 import { type Bucket, BucketError, type BucketObject } from './bucket.ts';
@@ -30,10 +30,13 @@ interface HydrationParts {
 
 /** The attribute's value while a file is being given up (give-up.c). */
 const LEAVING = 'leaving';
+/** Its value once a fill has begun: the modification time from before, in nanoseconds. */
+const FILLING = /^filling (?<mtimeNs>-?\d{1,19})$/u;
 
 /**
  * Fills a placeholder that somebody opens. The attribute goes last, after the bytes are durable: a
- * file that was filled in part is filled anew at the next open.
+ * file that was filled in part is filled anew at the next open. The time of a file that comes back
+ * as it was stays, to the nanosecond: what the object API knows of it is valid for that time only.
  * @throws BucketError when the object cannot be had within `LIMITS.bucketFillMsMax`
  */
 export async function fillPlaceholder(parts: HydrationParts, open: WaitingOpen): Promise<void> {
@@ -48,9 +51,11 @@ export async function fillPlaceholder(parts: HydrationParts, open: WaitingOpen):
   let object: BucketObject;
   const isCut = before.sizeBytes !== row.sizeBytes;
   try {
+    const mtimeNs = await keepTime(fd, mark.toString(), before.mtimeNs);
     object = await fetchInto(parts, fd, row, isCut ? before.sizeBytes : undefined, open.signal);
     await promisify(fdatasync)(fd);
-    if (!isCut) await setTimes(fd, object.modifiedMs);
+    if (object.etag === row.etag && !isCut) await native.setTimes(fd, mtimeNs);
+    else if (!isCut) await setTimes(fd, object.modifiedMs);
     await native.removeAttribute(fd, PLACEHOLDER_ATTRIBUTE);
   } finally {
     await promisify(close)(fd);
@@ -64,6 +69,16 @@ export async function fillPlaceholder(parts: HydrationParts, open: WaitingOpen):
   if (present === undefined || isSameObject(present, row)) {
     index.set({ ...filled, ...(isCut ? changed : stamps) });
   }
+}
+
+/** Keeps the time of the file over attempts to fill it that fail, or that a crash cuts off. */
+async function keepTime(fd: number, mark: string, mtimeNs: bigint): Promise<bigint> {
+  const kept = FILLING.exec(mark)?.groups?.['mtimeNs'];
+  if (kept !== undefined) return BigInt(kept);
+  const value = Buffer.from(`filling ${mtimeNs}`);
+  // On a disk that is full, this attempt alone knows the time.
+  await native.setAttribute(fd, PLACEHOLDER_ATTRIBUTE, value).catch(ignoring('ENOSPC'));
+  return mtimeNs;
 }
 
 /** A comparison of the disk with its bucket may have noted other times while the file was filled. */

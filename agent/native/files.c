@@ -10,6 +10,7 @@
  *     copy_file_range(2), repeated: fewer bytes than the length only at the end of the file.
  *   getAttribute(fd, name)              -> Promise<Buffer | undefined>    fgetxattr(2)
  *   setAttribute(fd, name, value)       -> Promise<void>    fsetxattr(2)
+ *   setTimes(fd, time)                  -> Promise<void>    both, in nanoseconds (futimens(2))
  */
 #define _GNU_SOURCE
 #include "files.h"
@@ -29,11 +30,13 @@
 #include "chunks.h"
 #include "task.h"
 
+enum { SECOND_NS = 1000000000 };
+
 struct file_task {
   struct task task;
   char *root, *path, *name; /* `name`: of an attribute. */
   int fd, to, flags;
-  int64_t offset, to_offset, length;
+  int64_t offset, to_offset, length, time;
   struct chunks chunks;
   uint8_t *value; /* Value of an attribute. */
 };
@@ -135,6 +138,14 @@ static int run_set_attribute(struct task *task) {
   return fsetxattr(file->fd, file->name, file->value, (size_t)file->length, 0) == 0 ? 0 : errno;
 }
 
+static int run_set_times(struct task *task) {
+  struct file_task *file = (struct file_task *)task;
+  int64_t seconds = file->time / SECOND_NS, rest = file->time % SECOND_NS;
+  struct timespec time = {.tv_sec = rest < 0 ? seconds - 1 : seconds,
+                          .tv_nsec = rest < 0 ? rest + SECOND_NS : rest};
+  return futimens(file->fd, (struct timespec[2]){time, time}) == 0 ? 0 : errno;
+}
+
 static bool read_int32(napi_env env, napi_value value, int32_t *into) {
   return napi_get_value_int32(env, value, into) == napi_ok;
 }
@@ -207,6 +218,16 @@ static napi_value js_set_attribute(napi_env env, napi_callback_info info) {
   return start_task(env, &file->task, "fsetxattr", NULL);
 }
 
+static napi_value js_set_times(napi_env env, napi_callback_info info) {
+  napi_value args[2];
+  bool is_whole = false;
+  struct file_task *file = new_file_task(run_set_times, result_nothing);
+  if (file == NULL || !read_arguments(env, info, 2, args) || !read_int32(env, args[0], &file->fd) ||
+      napi_get_value_bigint_int64(env, args[1], &file->time, &is_whole) != napi_ok || !is_whole)
+    return refuse_task(env, &file->task);
+  return start_task(env, &file->task, "futimens", NULL);
+}
+
 void define_file_functions(napi_env env, napi_value exports) {
   const napi_property_descriptor functions[] = {
       {"openBeneath", NULL, js_open_beneath, NULL, NULL, NULL, napi_enumerable, NULL},
@@ -215,6 +236,7 @@ void define_file_functions(napi_env env, napi_value exports) {
       {"copyRange", NULL, js_copy_range, NULL, NULL, NULL, napi_enumerable, NULL},
       {"getAttribute", NULL, js_get_attribute, NULL, NULL, NULL, napi_enumerable, NULL},
       {"setAttribute", NULL, js_set_attribute, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"setTimes", NULL, js_set_times, NULL, NULL, NULL, napi_enumerable, NULL},
   };
   napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions);
 }

@@ -79,6 +79,7 @@ interface NativeModule {
   ): Promise<number>;
   getAttribute(fd: number, name: string): Promise<Buffer | undefined>;
   setAttribute(fd: number, name: string, value: Buffer): Promise<void>;
+  setTimes(fd: number, timeNs: bigint): Promise<void>;
   takeDescriptor(pid: number, fd: number): number;
   removeAttribute(fd: number, name: string): Promise<void>;
   inodeHasAttribute(root: string, inode: number, name: string): Promise<boolean>;

@@ -1,0 +1,65 @@
+/* A disk and its bucket, without an agent around them: what becomes of files on the way. */
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import test, { type ExecutionContext } from 'ava';
+import type { ObjectInfo } from '../../../agent/objects/store/object-info.ts';
+import type { ObjectStore } from '../../../agent/objects/store/object-store.ts';
+import { MiB } from '../../../shared/units.ts';
+import { startS3rver } from '../../helpers/bucket-servers.ts';
+import { bodyOf } from '../../helpers/mounted-disk.ts';
+import { type OpenedBucketDisk, openBucketDisk } from '../../helpers/opened-bucket-disk.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const server = await startS3rver();
+test.after.always(() => server[Symbol.asyncDispose]());
+
+/** Makes the disk so full that the file becomes a placeholder, and then less full again. */
+async function giveUp(opened: OpenedBucketDisk, path: string): Promise<void> {
+  const { layout, mount, sh } = opened;
+  const left = `$(($(stat -f -c '%a * %S' ${mount}) - ${5 * MiB}))`;
+  await sh(`fallocate -l ${left} ${mount}/ballast`);
+  await waitFor('the file to be given up', async () => {
+    const { blocks, blksize } = await stat(join(layout.contents, path));
+    return blocks <= blksize / 512; // Its attributes may need one.
+  });
+  await sh(`rm ${mount}/ballast`);
+}
+
+async function head(store: ObjectStore, key: string): Promise<ObjectInfo> {
+  const { fd: _, close, ...info } = await store.open(key);
+  await close();
+  return info;
+}
+
+const upload = async (t: ExecutionContext, { disk }: OpenedBucketDisk): Promise<void> => {
+  t.true(await disk.trySettle());
+};
+
+test('an object that was given up comes back with all that it had', async (t) => {
+  await using opened = await openBucketDisk(server);
+  const { store, front } = opened;
+  const headers = { 'x-amz-meta-color': 'blue' };
+  const attributes = { contentType: 'text/x-own', headers };
+  const body = 'x'.repeat(6 * MiB);
+  await store.put('given-up', bodyOf(body), { attributes });
+  const before = await head(store, 'given-up');
+  t.like(before, { contentType: 'text/x-own', headers });
+  await upload(t, opened);
+  await giveUp(opened, 'given-up');
+  // The first agent ends when it has fetched and seen a part of the file.
+  const { promise, resolve } = Promise.withResolvers<void>();
+  front.held = promise;
+  const reading = opened.sh('wc -c < given-up');
+  const file = join(opened.layout.contents, 'given-up');
+  await waitFor('a part to be written', async () => {
+    return (await stat(file)).mtimeMs !== before.modifiedAt.getTime();
+  });
+  await upload(t, opened);
+  front.held = undefined;
+  await opened.attachAgain();
+  resolve();
+  t.is(await reading, `${body.length}\n`);
+  t.deepEqual(await head(store, 'given-up'), before);
+  await upload(t, opened);
+  t.deepEqual(await head(store, 'given-up'), before);
+});
