@@ -111,7 +111,7 @@ export class BucketDisk {
       () => true,
       () => false,
     );
-    await disk.#recoverReplaced(true);
+    await disk.#recoverReplaced();
     disk.#stopTicking = repeatInBackground('bucket.compare', LIMITS.bucketTickMs, () =>
       disk.#tick(),
     );
@@ -270,7 +270,7 @@ export class BucketDisk {
 
   /** @returns whether anything was not the same */
   async #upload(): Promise<boolean> {
-    await this.#recoverReplaced(false);
+    await this.#recoverReplaced();
     const { problems, hasChanges } = await upload(
       {
         ...{ places: this.#places, index: this.#index, bucket: this.#bucket },
@@ -337,9 +337,9 @@ export class BucketDisk {
     return this.#waitingRoom;
   }
 
-  async #recoverReplaced(isUnused: boolean): Promise<void> {
+  async #recoverReplaced(): Promise<void> {
     const names = await readdir(this.#places.replaced);
-    const found = await recoverReplaced(this.#places, names, isUnused);
+    const found = await recoverReplaced(this.#places, names);
     for (const name of found) {
       this.#noteConflict(name, 'written here while the object was changed in the bucket');
     }

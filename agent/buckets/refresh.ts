@@ -1,12 +1,22 @@
+import { closeSync, constants } from 'node:fs';
 import { link, rename, rmdir, unlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { errnoOf } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { native } from '../native/native.ts';
 import { atPlace, makeParents } from './beneath.ts';
 import { type Bucket, BucketError, type BucketObject } from './bucket.ts';
 import { type DiskIndex, type IndexRow, isAbsent } from './disk-index.ts';
 import { whyNoPath } from './key-names.ts';
-import { type BucketPlaces, isSame, newName, putPlaceholder, stampsAt } from './placeholders.ts';
+import {
+  type BucketPlaces,
+  fileStats,
+  isSame,
+  newName,
+  putPlaceholder,
+  stampsAt,
+  stampsOf,
+} from './placeholders.ts';
 import { PathProblems } from './problems.ts';
 import { inParallel } from './in-parallel.ts';
 
@@ -72,7 +82,6 @@ async function takeObject(
   if (row?.etag === object.etag) return;
   // The object may be an upload of ours whose file is gone by now: the next upload finds out.
   if (index.pendingMark(object.key) !== undefined) return;
-  const now = await stampsAt(places.contents, object.key);
   try {
     if (now === undefined && row === undefined) {
       await makeParents(places.contents, object.key);
@@ -126,26 +135,37 @@ function unlessAbsent(error: unknown): void {
  * Looks at the files that {@link refresh} has replaced: what was written to one afterwards, by somebody
  * who had it open, becomes a file of the disk again. The others are removed once nobody has them open.
  * @param names of `places.replaced`
- * @param isUnused nobody has any of them open
  * @returns names of the files that came back, from the disk's root
  */
 export async function recoverReplaced(
   places: BucketPlaces,
   names: readonly string[],
-  isUnused: boolean,
 ): Promise<string[]> {
   const recovered: string[] = [];
-  for (const name of names) {
-    const path = join(places.replaced, name);
-    const [mtimeNs, sizeBytes] = name.split('-');
-    const now = await stampsAt(places.replaced, name);
-    if (now === undefined || now === 'other') continue;
-    const isWritten = String(now.mtimeNs) !== mtimeNs || String(now.sizeBytes) !== sizeBytes;
-    if (isWritten) {
+  await inParallel(names, FILES_AT_ONCE, async (name) => {
+    const found = await recoverFile(places, name);
+    if (found !== undefined) recovered.push(found);
+  });
+  return recovered;
+}
+
+/** @returns the name under which the file came back, if it did */
+async function recoverFile(places: BucketPlaces, name: string): Promise<string | undefined> {
+  const path = join(places.replaced, name);
+  const [mtimeNs, sizeBytes] = name.split('-');
+  const fd = await native.openBeneath(places.replaced, name, constants.O_RDONLY);
+  try {
+    // Asked before its stamps are read: whoever has it open may write to it until then.
+    const isOpen = await native.isOpenElsewhere(fd);
+    const now = stampsOf(await fileStats(fd));
+    if (String(now.mtimeNs) !== mtimeNs || String(now.sizeBytes) !== sizeBytes) {
       const found = `recovered-${name}`;
       await rename(path, join(places.contents, found));
-      recovered.push(found);
-    } else if (isUnused) await unlink(path);
+      return found;
+    }
+    if (!isOpen) await unlink(path);
+    return undefined;
+  } finally {
+    closeSync(fd);
   }
-  return recovered;
 }

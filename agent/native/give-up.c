@@ -8,6 +8,9 @@
  *     else has the file open: one with this value has its contents. `group` is the fanotify group
  *     that watches opens.
  *
+ *   isOpenElsewhere(fd) -> Promise<boolean>
+ *     Whether the file is open, or mapped, through any other descriptor.
+ *
  *   punch(fd, length) -> Promise<void>
  *     Frees what is below the length (fallocate(2)); the size of the file stays.
  *
@@ -39,7 +42,7 @@ struct give_up {
   int fd, group;
   char *name;
   int64_t mtime, ctime, length;
-  bool is_given_up;
+  bool is_given_up, is_shared;
 };
 
 static int64_t nanoseconds(struct timespec time) {
@@ -90,6 +93,13 @@ static int run_give_up(struct task *task) {
   return error;
 }
 
+static int run_is_open(struct task *task) {
+  struct give_up *file = (struct give_up *)task;
+  if (is_alone(file)) return fcntl(file->fd, F_SETLEASE, F_UNLCK) == 0 ? 0 : errno;
+  file->is_shared = errno == EAGAIN;
+  return file->is_shared ? 0 : errno;
+}
+
 static int run_punch(struct task *task) {
   struct give_up *file = (struct give_up *)task;
   int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
@@ -99,6 +109,12 @@ static int run_punch(struct task *task) {
 static napi_value result_given_up(napi_env env, struct task *task) {
   napi_value value;
   napi_get_boolean(env, ((struct give_up *)task)->is_given_up, &value);
+  return value;
+}
+
+static napi_value result_shared(napi_env env, struct task *task) {
+  napi_value value;
+  napi_get_boolean(env, ((struct give_up *)task)->is_shared, &value);
   return value;
 }
 
@@ -124,6 +140,17 @@ static napi_value js_give_up_contents(napi_env env, napi_callback_info info) {
   return start_task(env, &file->task, "giveUpContents", NULL);
 }
 
+static napi_value js_is_open_elsewhere(napi_env env, napi_callback_info info) {
+  napi_value args[1];
+  struct give_up *file = calloc(1, sizeof *file);
+  if (file == NULL) return refuse_task(env, NULL);
+  file->task = (struct task){.run = run_is_open, .result = result_shared};
+  if (!read_arguments(env, info, 1, args) ||
+      napi_get_value_int32(env, args[0], &file->fd) != napi_ok)
+    return refuse_task(env, &file->task);
+  return start_task(env, &file->task, "fcntl", NULL);
+}
+
 static napi_value js_punch(napi_env env, napi_callback_info info) {
   napi_value args[2];
   struct give_up *file = calloc(1, sizeof *file);
@@ -139,6 +166,7 @@ static napi_value js_punch(napi_env env, napi_callback_info info) {
 void define_give_up_functions(napi_env env, napi_value exports) {
   napi_property_descriptor functions[] = {
       {"giveUpContents", NULL, js_give_up_contents, NULL, NULL, NULL, napi_enumerable, NULL},
+      {"isOpenElsewhere", NULL, js_is_open_elsewhere, NULL, NULL, NULL, napi_enumerable, NULL},
       {"punch", NULL, js_punch, NULL, NULL, NULL, napi_enumerable, NULL},
   };
   signal(SIGIO, SIG_IGN); /* Tells that somebody waits for the end of a lease: it is short. */

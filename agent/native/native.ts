@@ -90,6 +90,7 @@ interface NativeModule {
     ctimeNs: bigint,
     fanotifyGroup: number,
   ): Promise<boolean>;
+  isOpenElsewhere(fd: number): Promise<boolean>;
   watchChanges(directory: string): number;
   takeChanges(fanotifyGroup: number): boolean;
   punch(fd: number, length: number): Promise<void>;

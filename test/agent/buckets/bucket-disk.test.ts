@@ -1,5 +1,5 @@
 /* A disk and its bucket, without an agent around them: what becomes of files on the way. */
-import { stat } from 'node:fs/promises';
+import { open, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { ObjectInfo } from '../../../agent/objects/store/object-info.ts';
@@ -62,4 +62,39 @@ test('an object that was given up comes back with all that it had', async (t) =>
   t.deepEqual(await head(store, 'given-up'), before);
   await upload(t, opened);
   t.deepEqual(await head(store, 'given-up'), before);
+});
+
+const replacedIn = ({ mount }: OpenedBucketDisk): Promise<string[]> =>
+  readdir(join(mount, 'bucket/replaced'));
+
+test('what is written to a replaced file comes back, also after another agent has begun', async (t) => {
+  await using opened = await openBucketDisk(server, (bucket) => bucket.put('f', 'old'));
+  await using writer = await open(join(opened.layout.contents, 'f'), 'r+');
+  await opened.bucket.put('f', 'theirs');
+  await opened.look();
+  t.is(await opened.sh('cat f'), 'theirs');
+  await opened.attachAgain();
+  await writer.write('mine');
+  await writer.datasync();
+  await upload(t, opened);
+  t.is(await opened.sh('cat recovered-*'), 'mine');
+  const keys = await opened.bucket.keys();
+  t.regex(keys.join(' '), /^f recovered-\S+$/u);
+});
+
+test('a replaced file goes once nobody has it open, while the disk is attached', async (t) => {
+  await using opened = await openBucketDisk(server, (bucket) => bucket.put('f', 'old'));
+  const reader = await open(join(opened.layout.contents, 'f'), 'r');
+  try {
+    await opened.bucket.put('f', 'theirs');
+    await opened.look();
+    await upload(t, opened);
+    t.is((await replacedIn(opened)).length, 1);
+    t.is(await reader.readFile('utf8'), 'old');
+  } finally {
+    await reader.close();
+  }
+  await upload(t, opened);
+  t.deepEqual(await replacedIn(opened), []);
+  t.is(await opened.sh('ls; cat f'), 'f\ntheirs');
 });
