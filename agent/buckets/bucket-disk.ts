@@ -94,7 +94,7 @@ export class BucketDisk {
     await mkdir(places.replaced, { recursive: true, mode: 0o700 });
     await rm(places.staging, { recursive: true, force: true });
     await mkdir(places.staging, { mode: 0o700 });
-    const index = await DiskIndex.open(places.index);
+    const index = await DiskIndex.open(places.index, options.log);
     const disk = new BucketDisk(options, await openBucket(mount), index);
     const { socketPath, group, log } = options;
     try {
@@ -194,7 +194,11 @@ export class BucketDisk {
     this.#stopTicking();
     this.#closed.abort(new AppError('unavailable', 'the disk is detached'));
     await this.#turns.idle;
-    await this.#index.close();
+    await this.#index.close().catch((error: unknown) => {
+      // Lines that are lost cost uploads, no data; the disk may be full.
+      const { log, diskId } = this.#options;
+      log.warn({ diskId, err: toError(error) }, 'bucket:indexNotWritten');
+    });
     return isSettled;
   }
 

@@ -1,8 +1,9 @@
 import { createReadStream } from 'node:fs';
-import { type FileHandle, open, rename } from 'node:fs/promises';
+import { type FileHandle, open, rename, unlink } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
-import { errnoOf } from '../../shared/errors.ts';
+import { errnoOf, toError } from '../../shared/errors.ts';
 import { parseJson } from '../../shared/json.ts';
+import type { Logger } from '../../shared/log.ts';
 
 /** The state of a file when it was the same as its object. */
 export interface IndexRow {
@@ -88,12 +89,21 @@ export class DiskIndex {
     this.#file = file;
   }
 
-  static async open(path: string): Promise<DiskIndex> {
+  static async open(path: string, log: Logger): Promise<DiskIndex> {
     const index = new DiskIndex(path, await open(path, 'a', 0o600));
-    const lines = await index.#load();
-    const current = index.#rows.size + index.#pending.size;
-    if (lines > current + STALE_LINES_MAX) await index.#compact();
-    return index;
+    try {
+      const lines = await index.#load();
+      const current = index.#rows.size + index.#pending.size;
+      if (lines > current + STALE_LINES_MAX) {
+        await index.#compact().catch((error: unknown) => {
+          log.warn({ path, err: toError(error) }, 'bucket:indexNotCompacted');
+        });
+      }
+      return index;
+    } catch (error) {
+      await index.#file.close();
+      throw error;
+    }
   }
 
   get size(): number {
@@ -195,16 +205,24 @@ export class DiskIndex {
     return lines;
   }
 
+  /** Writes the file anew. When that fails, as on a disk that is full, the former one goes on. */
   async #compact(): Promise<void> {
     const next = `${this.#path}.next`;
     const file = await open(next, 'w', 0o600);
-    this.#unwritten = [];
-    for (const row of this.#rows.values()) this.#unwritten.push(toLine(row));
-    for (const each of this.#pending) this.#unwritten.push(toPendingLine(...each));
+    try {
+      const lines = [...this.#rows.values()].map(toLine);
+      for (const each of this.#pending) lines.push(toPendingLine(...each));
+      await file.appendFile(lines.join(''));
+      await file.datasync();
+      await rename(next, this.#path);
+    } catch (error) {
+      await file.close();
+      await unlink(next);
+      throw error;
+    }
     const former = this.#file;
     this.#file = file;
-    await this.sync();
-    await rename(next, this.#path);
+    this.#unwritten = [];
     await former.close();
   }
 }

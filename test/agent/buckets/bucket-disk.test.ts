@@ -1,5 +1,5 @@
 /* A disk and its bucket, without an agent around them: what becomes of files on the way. */
-import { open, readdir, stat } from 'node:fs/promises';
+import { appendFile, open, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
 import type { ObjectInfo } from '../../../agent/objects/store/object-info.ts';
@@ -97,4 +97,18 @@ test('a replaced file goes once nobody has it open, while the disk is attached',
   await upload(t, opened);
   t.deepEqual(await replacedIn(opened), []);
   t.is(await opened.sh('ls; cat f'), 'f\ntheirs');
+});
+
+test('a disk that is full is attached, however many old lines its index has', async (t) => {
+  await using opened = await openBucketDisk(server, (bucket) => bucket.put('f', 'here'));
+  const { mount, sh } = opened;
+  t.is(await sh('cat f'), 'here');
+  await appendFile(join(mount, 'bucket/index'), '["gone"]\n'.repeat(12_000));
+  await sh(`dd if=/dev/zero of=${mount}/ballast bs=4k 2> /dev/null || true`);
+  await opened.attachAgain();
+  t.false((await readdir(join(mount, 'bucket'))).includes('index.next'));
+  await sh(`rm ${mount}/ballast`);
+  t.is(await sh('echo 1 > g; cat f'), 'here');
+  await upload(t, opened);
+  t.deepEqual(await opened.bucket.keys(), ['f', 'g']);
 });
