@@ -349,18 +349,26 @@ export class DiskActor {
   #whenIdle(): void {
     clearTimeout(this.#idleTimer);
     if (this.#holders.any || this.#attachment?.claims.any !== false) return;
-    const close = (): void => {
-      this.#mailbox
-        .send(async () => {
-          if (this.#attachment?.claims.any !== false || this.#holders.any) return;
-          // A bucket that is away may be back later: what it lacks is uploaded then.
-          if ((await this.#attachment.backing?.trySettle()) === false) return this.#whenIdle();
-          const reason = new AppError('unavailable', 'the disk was idle');
-          await this.#detach(reason, LIMITS.bucketDetachMsMax);
-        })
-        .catch((error: unknown) => this.#deps.log.error({ err: error }, 'disk:detachFailed'));
-    };
-    this.#idleTimer = setTimeout(close, LIMITS.diskIdleUnmountMs);
+    const timer = setTimeout(() => {
+      this.#closeIdle(timer).catch((error: unknown) => {
+        this.#deps.log.error({ err: error }, 'disk:detachFailed');
+      });
+    }, LIMITS.diskIdleUnmountMs);
+    this.#idleTimer = timer;
+  }
+
+  /** @param timer whose time is over; a use of the disk since then has another one */
+  async #closeIdle(timer: NodeJS.Timeout): Promise<void> {
+    // Outside of the mailbox: whoever wants the disk does not wait for an upload, which may take long.
+    const isSettled = await this.#attachment?.backing?.trySettle();
+    await this.#mailbox.send(async () => {
+      if (this.#idleTimer !== timer || this.#holders.any) return;
+      if (this.#attachment?.claims.any !== false) return;
+      // A bucket that is away may be back later: what it lacks is uploaded then.
+      if (isSettled === false) return this.#whenIdle();
+      const reason = new AppError('unavailable', 'the disk was idle');
+      await this.#detach(reason, LIMITS.bucketDetachMsMax);
+    });
   }
 
   async #detach(reason: AppError, settleMs = 0): Promise<void> {
