@@ -293,7 +293,10 @@ export class BucketDisk {
       this.#waitingRefresh = undefined;
       this.#closed.signal.throwIfAborted();
       const begunAt = performance.now();
-      const parts = { places: this.#places, index: this.#index, bucket: this.#bucket };
+      const parts = {
+        ...{ places: this.#places, index: this.#index, bucket: this.#bucket },
+        ifFree: (inode: bigint, work: () => Promise<void>) => this.#files.takeIfFree(inode, work),
+      };
       try {
         this.#report.ofKeys = await refresh(parts, this.#closed.signal);
       } catch (error) {

@@ -24,6 +24,8 @@ export interface RefreshParts {
   readonly places: BucketPlaces;
   readonly index: DiskIndex;
   readonly bucket: Bucket;
+  /** Works on a file unless somebody waits for it to be filled. @returns whether it did */
+  readonly ifFree: (inode: bigint, work: () => Promise<void>) => Promise<boolean>;
 }
 
 const FILES_AT_ONCE = 8;
@@ -31,7 +33,8 @@ const OTHER_KIND = 'a folder and an object of this name exclude each other as fi
 
 /**
  * Brings what others have changed in the bucket to the disk. Files that were changed on the disk since
- * they were last the same as their objects are left to the next upload, which sees the conflict.
+ * they were last the same as their objects are left to the next upload, which sees the conflict; those
+ * that somebody waits for are left to the next refresh, since what is written to them counts.
  * @throws BucketError
  */
 export async function refresh(parts: RefreshParts, signal: AbortSignal): Promise<PathProblems> {
@@ -52,7 +55,9 @@ export async function refresh(parts: RefreshParts, signal: AbortSignal): Promise
     await index.sync();
   }
   const gone = [...index.rows()].filter(({ path }) => !listed.has(path));
-  await inParallel(gone, FILES_AT_ONCE, (row) => dropFile(parts, row));
+  await inParallel(gone, FILES_AT_ONCE, async ({ path, inode }) => {
+    await parts.ifFree(inode, () => dropFile(parts, path));
+  });
   await index.sync();
   return problems;
 }
@@ -77,21 +82,14 @@ async function takeObject(
   object: BucketObject,
   problems: PathProblems,
 ): Promise<void> {
-  const { places, index } = parts;
+  const { index, ifFree } = parts;
   const row = index.get(object.key);
   if (row?.etag === object.etag) return;
   // The object may be an upload of ours whose file is gone by now: the next upload finds out.
   if (index.pendingMark(object.key) !== undefined) return;
   try {
-    if (now === undefined && row === undefined) {
-      await makeParents(places.contents, object.key);
-      await putPlaceholder(places, index, object, { isNew: true });
-    } else if (now === 'other') {
-      problems.note(object.key, OTHER_KIND);
-    } else if (now !== undefined && row !== undefined && isSame(row, now)) {
-      await setAside(parts, row);
-      await putPlaceholder(places, index, object, { isNew: false });
-    }
+    if (row === undefined) await addObject(parts, object, problems);
+    else await ifFree(row.inode, () => replaceFile(parts, object, problems));
   } catch (error) {
     // Somebody made a file or directory there meanwhile, or a file is where a directory should be.
     if (!['EEXIST', 'ENOTDIR', 'ENOENT', 'EISDIR'].includes(errnoOf(error) ?? '')) throw error;
@@ -99,9 +97,38 @@ async function takeObject(
   }
 }
 
-/** The object is gone: so is its file, unless it was changed here. */
-async function dropFile(parts: RefreshParts, row: IndexRow): Promise<void> {
+async function addObject(
+  { places, index }: RefreshParts,
+  object: BucketObject,
+  problems: PathProblems,
+): Promise<void> {
+  const now = await stampsAt(places.contents, object.key);
+  if (now === 'other') problems.note(object.key, OTHER_KIND);
+  if (now !== undefined) return;
+  await makeParents(places.contents, object.key);
+  await putPlaceholder(places, index, object, { isNew: true });
+}
+
+async function replaceFile(
+  parts: RefreshParts,
+  object: BucketObject,
+  problems: PathProblems,
+): Promise<void> {
   const { places, index } = parts;
+  const row = index.get(object.key);
+  const now = await stampsAt(places.contents, object.key);
+  if (now === 'other') problems.note(object.key, OTHER_KIND);
+  else if (now !== undefined && row !== undefined && isSame(row, now)) {
+    await setAside(parts, row);
+    await putPlaceholder(places, index, object, { isNew: false });
+  }
+}
+
+/** The object is gone: so is its file, unless it was changed here. */
+async function dropFile(parts: RefreshParts, path: string): Promise<void> {
+  const { places, index } = parts;
+  const row = index.get(path);
+  if (row === undefined) return;
   const now = await stampsAt(places.contents, row.path);
   if (now === undefined || now === 'other' || !isSame(row, now)) {
     if (now !== undefined) index.delete(row.path); // Uploaded anew if it is a file.

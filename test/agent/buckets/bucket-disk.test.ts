@@ -112,3 +112,24 @@ test('a disk that is full is attached, however many old lines its index has', as
   await upload(t, opened);
   t.deepEqual(await opened.bucket.keys(), ['f', 'g']);
 });
+
+test('what waits to be written to a file is not lost when others change its object', async (t) => {
+  await using opened = await openBucketDisk(server, (bucket) => bucket.put('f', 'old '));
+  const { bucket, front, sh } = opened;
+  const { promise, resolve } = Promise.withResolvers<'pass'>();
+  let fetches = 0;
+  front.rule = ({ method, url }) => {
+    const isFetch = method === 'GET' && /\/f(?:\?|$)/u.test(url);
+    fetches += Number(isFetch);
+    return isFetch ? promise : 'pass';
+  };
+  const writing = sh('printf mine >> f');
+  await waitFor('the object to be fetched', async () => fetches > 0);
+  await bucket.put('f', 'theirs ');
+  await opened.look();
+  resolve('pass');
+  await writing;
+  await upload(t, opened);
+  t.is(await sh('cat f'), 'theirs mine');
+  t.is((await bucket.get('f'))?.toString(), 'theirs mine');
+});
