@@ -143,6 +143,35 @@ test('a file that is filled while the disk is compared with its bucket is not up
   t.is(await output(api, disk.id, times), before);
 });
 
+test('an object that is replaced without a condition is not fetched first', async (t) => {
+  const { api, newBucket, frontOf, objects } = t.context;
+  const bucket = await newBucket('s3rver');
+  await using front = await frontOf(bucket, 's3rver');
+  for (const key of ['put', 'copied', 'parts', 'judged']) await bucket.put(key, 'theirs');
+  const disk = await diskOn(api, bucket, {}, front.url);
+  await output(api, disk.id, 'echo mine > own');
+  const fetched: string[] = [];
+  front.rule = ({ method, url }) => {
+    const [, key] = /\/(put|copied|parts|judged)(?:\?|$)/u.exec(url) ?? [];
+    if (method === 'GET' && key !== undefined) fetched.push(key);
+    return 'pass';
+  };
+  t.is((await objects.put(disk.id, 'put', 'mine')).status, 200);
+  const source = { 'x-amz-copy-source': `/${disk.id}/own` };
+  t.is((await objects.put(disk.id, 'copied', '', source)).status, 200);
+  const begun = await objects.call('POST', `/${disk.id}/parts?uploads`);
+  const [, uploadId = ''] = /<UploadId>([^<]+)</u.exec(begun.text) ?? [];
+  const place = `/${disk.id}/parts?uploadId=${uploadId}`;
+  const part = await objects.call('PUT', `${place}&partNumber=1`, { body: 'mine' });
+  const named = `<PartNumber>1</PartNumber><ETag>${part.headers.get('etag')}</ETag>`;
+  const body = `<CompleteMultipartUpload><Part>${named}</Part></CompleteMultipartUpload>`;
+  t.is((await objects.call('POST', place, { body })).status, 200);
+  t.deepEqual(fetched, []);
+  t.is((await objects.put(disk.id, 'judged', 'mine', { 'if-none-match': '*' })).status, 412);
+  t.deepEqual(fetched, ['judged']);
+  for (const key of ['put', 'parts']) t.is(await textOf(bucket, key), 'mine');
+});
+
 test.serial('what a file was uploaded as is known after the agent was killed, too', async (t) => {
   const { api, newBucket, frontOf, stack } = t.context;
   const bucket = await newBucket('Azurite');

@@ -2,7 +2,7 @@ import { S3Error } from '../protocol/errors.ts';
 import { quoted } from './operation.ts';
 import { withQuotes } from './unquoted-tags.ts';
 import { checkPreconditions, type RequestHeaders } from '../protocol/preconditions.ts';
-import type { ObjectInfo } from '../store/object-info.ts';
+import type { ObjectInfo, Precondition } from '../store/object-info.ts';
 
 /** The header prefix of a copy's conditions on its source. */
 const COPY_SOURCE = 'x-amz-copy-source-';
@@ -36,6 +36,15 @@ export function checkWritePreconditions(
   if (present !== undefined) check(found, present);
   else if (found['if-match'] !== undefined) throw new S3Error('NoSuchKey');
 }
+
+/**
+ * The precondition of a request that writes an object. Undefined without conditions, so that a plain
+ * write does not open the object that is there: on a bucket, all of it may have to be fetched first.
+ */
+export const writePrecondition = (headers: RequestHeaders): Precondition | undefined =>
+  Object.keys(conditions(headers, '')).length === 0
+    ? undefined
+    : (present) => checkWritePreconditions(headers, present);
 
 /** @throws S3Error PreconditionFailed unless a copy's source meets the request's conditions */
 export const checkCopySource = (headers: RequestHeaders, source: ObjectInfo): void =>

@@ -13,7 +13,7 @@ import type { ObjectInfo, WriteAttributes } from '../store/object-info.ts';
 import { readTarget } from '../http/target.ts';
 import { assertVersion } from '../http/version-id.ts';
 import { element, renderAnswer, type XmlElement } from '../protocol/xml.ts';
-import { checkCopySource, checkWritePreconditions } from '../http/write-preconditions.ts';
+import { checkCopySource, writePrecondition } from '../http/write-preconditions.ts';
 import { partChecksumElement, readPartNumber, requiredParameter } from './multipart.ts';
 
 interface Source {
@@ -83,7 +83,7 @@ export const copyObject: Operation = async (call) => {
   const bytes = source.read({ start: 0, end: sizeBytes - 1 });
   const info = await call.store.put(call.target.key, bytes, {
     ...{ attributes, checksum: checksumOfCopy(call, source) },
-    precondition: (present) => checkWritePreconditions(call.headers, present),
+    precondition: writePrecondition(call.headers),
   });
   return {
     status: 200,

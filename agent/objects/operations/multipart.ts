@@ -17,7 +17,7 @@ import { parseCompleteMultipartUpload } from '../http/request-documents.ts';
 import { element, renderAnswer, type XmlElement } from '../protocol/xml.ts';
 import type { ExpectedObject } from '../store/choose-parts.ts';
 import type { PartChecksum } from '../store/upload-files.ts';
-import { checkWritePreconditions } from '../http/write-preconditions.ts';
+import { writePrecondition } from '../http/write-preconditions.ts';
 import { readCount } from './listing.ts';
 import { ownerElement } from './owner.ts';
 
@@ -108,7 +108,7 @@ export const completeMultipartUpload: Operation = async (call) => {
   const parts = parseCompleteMultipartUpload(document);
   const { etag, checksum } = await call.store.uploads.complete(
     ...([uploadId, key, parts] as const),
-    (present) => checkWritePreconditions(call.headers, present),
+    writePrecondition(call.headers),
     readExpected(call),
   );
   const xml = renderAnswer('CompleteMultipartUploadResult', [

@@ -8,7 +8,7 @@ import { header, type ObjectCall, type Operation, quoted } from '../http/operati
 import { type DeleteConditions, deletePrecondition } from '../http/delete-conditions.ts';
 import { assertVersion } from '../http/version-id.ts';
 import { withQuotedTags } from '../http/unquoted-tags.ts';
-import { checkWritePreconditions } from '../http/write-preconditions.ts';
+import { writePrecondition } from '../http/write-preconditions.ts';
 import { xmlBody } from '../http/request-body.ts';
 import { type DeletedObject, parseDelete } from '../http/request-documents.ts';
 import type { ObjectInfo, OpenObject, Precondition, ReadObject } from '../store/object-info.ts';
@@ -133,7 +133,7 @@ export const putObject: Operation = async (call) => {
   const { etag, checksum } = await call.store.put(call.target.key, bytes, {
     ...checks,
     attributes: readAttributes(call),
-    precondition: (present) => checkWritePreconditions(call.headers, present),
+    precondition: writePrecondition(call.headers),
   });
   return { status: 200, headers: { etag: quoted(etag), ...checksumHeaders(checksum) } };
 };

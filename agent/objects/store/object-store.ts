@@ -45,7 +45,7 @@ import { type VerifyDigests, writeBody } from './write-body.ts';
 export interface PutOptions {
   readonly attributes: WriteAttributes;
   /** Called just before the object appears, with the one that it replaces. */
-  readonly precondition?: Precondition;
+  readonly precondition?: Precondition | undefined;
   /** Taken of the body and stored with the object. */
   readonly checksum?: Checksum | undefined;
   /** Called with the digests of the whole body before the object appears; throws to refuse it. */
