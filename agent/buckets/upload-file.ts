@@ -114,8 +114,14 @@ export async function uploadFile(
   }
 }
 
-/** @returns undefined when there is no file any more, but a directory or a link, for example */
-async function openFile({ contents }: BucketPlaces, path: string): Promise<number | undefined> {
+/**
+ * Opens a file for reading; waits until a placeholder is filled.
+ * @returns undefined when there is no file any more, but a directory or a link, for example
+ */
+export async function openFile(
+  { contents }: BucketPlaces,
+  path: string,
+): Promise<number | undefined> {
   try {
     return await native.openBeneath(contents, path, constants.O_RDONLY);
   } catch (error) {

@@ -1,7 +1,9 @@
+import { close } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { LIMITS } from '../../shared/limits.ts';
 import { native } from '../native/native.ts';
-import type { BucketError } from './bucket.ts';
+import { BucketError } from './bucket.ts';
 import type { DiskIndex, IndexRow } from './disk-index.ts';
 import { explainFailure } from './explain.ts';
 import { inParallel } from './in-parallel.ts';
@@ -12,6 +14,7 @@ import {
   expectUpload,
   type FileUploadParts,
   isKnownObject,
+  openFile,
   TICK_MS,
   uploadFile,
 } from './upload-file.ts';
@@ -53,7 +56,7 @@ export async function upload(
   const attempts = new Attempts(parts, signal);
   let hasChanges = changed.length > 0;
   try {
-    if (hasChanges) await takeFiles(parts, changed, attempts, signal);
+    if (hasChanges) await takeFiles(parts, { files, changed }, attempts, signal);
     const found = new Map(files.map((file) => [file.path, file]));
     for (const path of [...index.pendingPaths()]) {
       const file = found.get(path);
@@ -105,9 +108,16 @@ class Attempts {
   }
 }
 
+/** The files that a walk has found. */
+interface Found {
+  readonly files: readonly WalkedFile[];
+  /** Those that are to be brought to the bucket. */
+  readonly changed: readonly WalkedFile[];
+}
+
 async function takeFiles(
   parts: UploadParts,
-  changed: readonly WalkedFile[],
+  { files, changed }: Found,
   attempts: Attempts,
   signal: AbortSignal,
 ): Promise<void> {
@@ -117,10 +127,57 @@ async function takeFiles(
   await untilOld(changed);
   for (const { path } of changed) expectUpload(index, path);
   await index.sync();
-  await inParallel(changed, FILES_AT_ONCE, (file) =>
-    attempts.make(file.path, file.ctimeNs, () => takeUnlessChanging(parts, file, signal)),
-  );
-  await index.sync();
+  for (let left = changed; left.length > 0;) {
+    const { free, needed } = await divide(parts, left);
+    await inParallel(free, FILES_AT_ONCE, (file) =>
+      attempts.make(file.path, file.ctimeNs, () => takeUnlessChanging(parts, file, signal)),
+    );
+    // After a crash, too, copies must be known before their sources are replaced.
+    await index.sync();
+    left = needed;
+    const [first, ...others] = needed;
+    if (free.length > 0 || first === undefined) continue;
+    // Files took each other's names, or the new name of one cannot be a key or is refused.
+    await attempts.make(first.path, first.ctimeNs, () => fetchMoved(parts, first, files));
+    if (await isNeeded(parts, first)) left = others;
+  }
+}
+
+/** Tells files that can be uploaded now from those whose keys are {@link isNeeded}. */
+async function divide(
+  parts: UploadParts,
+  files: readonly WalkedFile[],
+): Promise<{ free: WalkedFile[]; needed: WalkedFile[] }> {
+  const [free, needed]: [WalkedFile[], WalkedFile[]] = [[], []];
+  for (const file of files) ((await isNeeded(parts, file)) ? needed : free).push(file);
+  return { free, needed };
+}
+
+/**
+ * Whether the object at the file's path is the only copy of another file, which was there and was moved
+ * before anybody had opened it. It is copied, or fetched, before it may be replaced.
+ */
+async function isNeeded(parts: UploadParts, { path, inode }: WalkedFile): Promise<boolean> {
+  const row = parts.index.get(path);
+  return row !== undefined && row.inode !== inode && (await isMoved(parts, row));
+}
+
+/** Fetches the contents of the file that the object at the path of another is {@link isNeeded} for. */
+async function fetchMoved(
+  parts: UploadParts,
+  file: WalkedFile,
+  files: readonly WalkedFile[],
+): Promise<void> {
+  const inode = parts.index.get(file.path)?.inode;
+  const moved = files.find((each) => each.inode === inode);
+  const fd = moved && (await openFile(parts.places, moved.path)); // Waits until it is filled.
+  if (fd !== undefined) await promisify(close)(fd);
+  if (await isNeeded(parts, file)) {
+    throw new BucketError(
+      'other',
+      'its object is the only copy of a file that was moved from here',
+    );
+  }
 }
 
 /**

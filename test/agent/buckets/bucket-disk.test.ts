@@ -133,3 +133,23 @@ test('what waits to be written to a file is not lost when others change its obje
   t.is(await sh('cat f'), 'theirs mine');
   t.is((await bucket.get('f'))?.toString(), 'theirs mine');
 });
+
+test('a moved file that nobody has opened is kept when its former name is written to', async (t) => {
+  const names = ['log', 'log.1', 'log.2', 'a', 'b', 'far'];
+  await using opened = await openBucketDisk(server, async (bucket) => {
+    for (const name of names) await bucket.put(name, `was ${name}`);
+  });
+  const { bucket, front, sh } = opened;
+  // The copies take longer than what would destroy their sources.
+  front.rule = ({ method, url }) =>
+    method === 'PUT' && /\/log\.[12]/u.test(url) ? 'slow' : 'pass';
+  const deep = Array.from({ length: 6 }, () => 'd'.repeat(200)).join('/'); // Too long for a key.
+  await sh(`mv log.1 log.2 && mv log log.1 && printf new > log && mv a t && mv b a && mv t b`);
+  await sh(`mkdir -p ${deep} && mv far ${deep}/far && printf new > far`);
+  await upload(t, opened);
+  const expected = ['new', 'was log', 'was log.1', 'was b', 'was a', 'new'];
+  const texts = await Promise.all(names.map(async (name) => String(await bucket.get(name))));
+  t.deepEqual(texts, expected);
+  t.is(await sh(`cat ${names.join(' ')} ${deep}/far`), `${expected.join('')}was far`);
+  t.deepEqual(await bucket.keys(), names.toSorted());
+});
