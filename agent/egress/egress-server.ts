@@ -6,6 +6,7 @@ import { STRICT_PARSER } from '../../shared/http/strict-http.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { connectTo } from './connect.ts';
 import { readConnectionStart } from './connection-start.ts';
+import { runForConnection } from './connection-work.ts';
 import type { SlotEgress } from './egress-settings.ts';
 import type { Destination } from './find-route.ts';
 import { forwardRequest } from './forward.ts';
@@ -158,7 +159,10 @@ export class EgressServer {
         const exchange = { connection, request, response, isContinueAwaited };
         // The proxy answers requests in turn, because it closes the connection after a refusal.
         const { exchanges } = connection;
-        runInBackground('egress.forward', () => exchanges.add(() => forwardRequest(exchange)));
+        const end = (): unknown => request.socket.destroy();
+        runForConnection('egress.forward', end, () =>
+          exchanges.add(() => forwardRequest(exchange)),
+        );
       };
     server.on('request', handle(false));
     server.on('checkContinue', handle(true));

@@ -1,13 +1,16 @@
 import { type IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { runInBackground } from '../../shared/background.ts';
+import { isAbandoned } from '../../shared/http/early-answer.ts';
+import { runForConnection } from './connection-work.ts';
 import type { GuestConnection } from './guest-connection.ts';
 import { pairsOf } from './request-head.ts';
 import { redactHeaders, sendAnswer } from './send-answer.ts';
 import type { Secrets } from './secrets.ts';
 import { joinSockets } from './tunnel.ts';
 import { isRefusal, openRequest, planRequest } from './upstream-request.ts';
+
+const TASK = 'egress.upgrade';
 
 /** Only this protocol: in others, a connection could serve several hosts (HTTP/2). */
 export const isWebSocket = ({ method, headers }: IncomingMessage): boolean =>
@@ -20,23 +23,37 @@ async function forwardUpgrade(
   socket: Duplex,
   head: Buffer,
 ): Promise<void> {
-  socket.on('error', () => socket.destroy());
+  if (!socket.writable || isAbandoned(request)) return; // An earlier request was the last to be answered.
   const planned = await planRequest(connection, request);
   if (socket.destroyed) return;
   if (isRefusal(planned)) return refuse(socket, planned.status, planned.problem);
   const extras = ['Connection', 'Upgrade', 'Upgrade', 'websocket'];
   const upstream = openRequest(connection, planned, extras);
   socket.once('close', () => upstream.destroy());
-  upstream.on('error', () => refuse(socket, 502, `${planned.host} could not be reached`));
-  upstream.once('response', (answer) => answerPlainly(request, socket, answer, planned.secrets));
+  const end = (): unknown => socket.destroy();
+  let isAnswered = false;
+  upstream.on('error', () => {
+    if (isAnswered) end();
+    else refuse(socket, 502, `${planned.host} could not be reached`);
+  });
+  upstream.once('response', (answer) => {
+    isAnswered = true;
+    runForConnection(TASK, end, () => answerPlainly(request, socket, answer, planned.secrets));
+  });
   upstream.once('upgrade', (answer, server, serverHead) => {
-    const headers = redactHeaders(pairsOf(answer.rawHeaders), planned.secrets);
-    const lines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join('');
-    socket.write(`HTTP/1.1 101 Switching Protocols\r\n${lines}\r\n`, 'latin1');
-    if (head.length > 0) socket.unshift(head);
-    if (serverHead.length > 0) server.unshift(serverHead);
-    const answers = planned.secrets?.newRedactor();
-    joinSockets(socket, server, { answers, onEnd: () => undefined });
+    const endBoth = (): void => {
+      end();
+      server.destroy();
+    };
+    runForConnection(TASK, endBoth, () => {
+      const headers = redactHeaders(pairsOf(answer.rawHeaders), planned.secrets);
+      const lines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join('');
+      socket.write(`HTTP/1.1 101 Switching Protocols\r\n${lines}\r\n`, 'latin1');
+      if (head.length > 0) socket.unshift(head);
+      if (serverHead.length > 0) server.unshift(serverHead);
+      const answers = planned.secrets?.newRedactor();
+      joinSockets(socket, server, { answers, onEnd: () => undefined });
+    });
   });
   upstream.end();
 }
@@ -62,16 +79,19 @@ function refuse(socket: Duplex, status: number, problem: string): void {
   socket.end(`${head}Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`);
 }
 
-/** For the `upgrade` event of a server. */
-export const handleUpgrade = (
+/**
+ * For the `upgrade` event of a server. Node emits it although earlier requests of the connection still
+ * await their answers, and it comes after them.
+ */
+export function handleUpgrade(
   connection: GuestConnection,
   request: IncomingMessage,
   socket: Duplex,
   head: Buffer,
-): void =>
-  runInBackground('egress.upgrade', () =>
-    forwardUpgrade(connection, request, socket, head).catch((error: unknown) => {
-      socket.destroy();
-      throw error;
-    }),
+): void {
+  const end = (): unknown => socket.destroy();
+  socket.on('error', end);
+  runForConnection(TASK, end, () =>
+    connection.exchanges.add(() => forwardUpgrade(connection, request, socket, head)),
   );
+}

@@ -7,6 +7,7 @@ import {
 import { errnoOf, toError } from '../../shared/errors.ts';
 import { isAbandoned, lingerAfterAnswer } from '../../shared/http/early-answer.ts';
 import { framingOf } from '../../shared/http/http-framing.ts';
+import { runForConnection } from './connection-work.ts';
 import type { GuestConnection } from './guest-connection.ts';
 import { sendAnswer } from './send-answer.ts';
 import {
@@ -52,21 +53,28 @@ function send(exchange: Exchange, planned: UpstreamRequest, isRetry = false): vo
   const { connection, request, response, isContinueAwaited } = exchange;
   const extras = requestExtras(request, isContinueAwaited);
   const upstream = openRequest(connection, planned, extras, { isFresh: isRetry });
+  const guard = (work: () => void): void =>
+    runForConnection('egress.forward', () => request.socket.destroy(), work);
   let isAnswered = false;
   upstream.on('continue', () => {
     if (isContinueAwaited && !isAnswered) response.writeContinue();
   });
   upstream.once('response', (answer) => {
     isAnswered = true;
-    if (sendAnswer(answer, response, planned.secrets)) return;
-    upstream.destroy();
-    refuse(request, response, { status: 502, problem: 'the answer cannot be passed on' });
+    guard(() => {
+      if (sendAnswer(answer, response, planned.secrets)) return;
+      upstream.destroy();
+      refuse(request, response, { status: 502, problem: 'the answer cannot be passed on' });
+    });
   });
   upstream.on('error', (error) => {
     request.unpipe(upstream);
-    if (isAnswered) response.destroy();
-    else if (!isRetry && canRepeat(upstream, request)) send(exchange, planned, true);
-    else refuse(request, response, { status: 502, problem: describeFailure(planned.host, error) });
+    const problem = describeFailure(planned.host, error);
+    guard(() => {
+      if (isAnswered) response.destroy();
+      else if (!isRetry && canRepeat(upstream, request)) send(exchange, planned, true);
+      else refuse(request, response, { status: 502, problem });
+    });
   });
   response.once('close', () => {
     if (!response.writableFinished) upstream.destroy();

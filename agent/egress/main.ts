@@ -21,6 +21,8 @@ const { control, port, uid } = parseJson(process.argv[2] ?? '') as ProxyArgument
 // Failures here are a guest's or a server's fault, and messages could quote either.
 reportBackgroundFailures(() => undefined);
 process.on('unhandledRejection', () => undefined);
+// An uncaught exception may have stopped any code half-way: Node writes it to stderr and ends the
+// process, and the agent starts it again.
 
 const server = new EgressServer(toParts({ ...NOTHING, resolver: '127.0.0.1' }));
 let unused: NodeJS.Timeout | undefined;

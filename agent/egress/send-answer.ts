@@ -1,5 +1,6 @@
 import { type IncomingMessage, type ServerResponse } from 'node:http';
 import { pipeline } from 'node:stream';
+import { runForConnection } from './connection-work.ts';
 import { newDecoder } from './decoders.ts';
 import { endToEnd, pairsOf, type RawHeader } from './request-head.ts';
 import type { Secrets } from './secrets.ts';
@@ -61,8 +62,12 @@ export function sendAnswer(
   }
   answer.once('end', () => {
     const trailers = redactHeaders(pairsOf(answer.rawTrailers), secrets);
-    if (trailers.length > 0)
-      response.addTrailers(trailers.map(([name, value]): [string, string] => [name, value]));
+    if (trailers.length === 0) return;
+    runForConnection(
+      'egress.forward',
+      () => response.destroy(),
+      () => response.addTrailers(trailers.map(([name, value]): [string, string] => [name, value])),
+    );
   });
   const stages = [decoder, redactor].filter((stage) => stage !== undefined);
   // With the beginning of the body, unless that is long in coming.

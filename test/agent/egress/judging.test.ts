@@ -4,6 +4,7 @@ import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { EgressLab, readAll } from '../../helpers/egress-lab.ts';
+import { waitFor } from '../../helpers/wait.ts';
 
 const NAMES = {
   'good.test': '127.0.0.2',
@@ -18,6 +19,8 @@ const tell =
   (text: string) =>
   (_request: IncomingMessage, response: { end: (text: string) => void }): void =>
     response.end(text);
+
+const UPGRADE = 'Connection: Upgrade\r\nUpgrade: websocket\r\n';
 
 const record = (bytes: Buffer): Buffer =>
   Buffer.concat([Buffer.from([0x16, 3, 1, 0, bytes.length]), bytes]);
@@ -145,11 +148,58 @@ for (const [head, status] of [
     lab.setPolicy(ALLOW_GOOD);
     const answer = await send(await lab.connect(site), get('good.test'));
     t.true(answer.startsWith(`HTTP/1.1 ${status}\r\n`), answer);
-    const upgrade = 'GET / HTTP/1.1\r\nHost: good.test\r\nConnection: Upgrade\r\n';
-    const other = await send(await lab.connect(site), `${upgrade}Upgrade: websocket\r\n\r\n`);
+    const upgrade = `GET / HTTP/1.1\r\nHost: good.test\r\n${UPGRADE}\r\n`;
+    const other = await send(await lab.connect(site), upgrade);
     t.regex(other, status.startsWith('200') ? /^HTTP\/1.1 200 / : /^$/u);
   });
 }
+
+test('a WebSocket is asked for when the requests before it are answered, also if it is refused', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const answers: (() => void)[] = [];
+  const seen: (string | undefined)[] = [];
+  const site = await lab.serveHttp('127.0.0.2', (request, response) => {
+    seen.push(request.url);
+    if (request.url === '/slow') answers.push(() => response.end('slow'));
+    else response.end('refused');
+  });
+  lab.setPolicy(ALLOW_GOOD);
+  const socket = await lab.connect(site);
+  const host = 'HTTP/1.1\r\nHost: good.test\r\n';
+  const answered = send(socket, `GET /slow ${host}\r\nGET / ${host}${UPGRADE}\r\n`);
+  await waitFor('the first request', async () => answers.length > 0);
+  t.regex(await send(await lab.connect(site), get('good.test')), /refused$/u);
+  t.deepEqual(seen, ['/slow', '/']); // The second one is that of the other connection.
+  answers[0]?.();
+  t.regex(await answered, /^HTTP\/1.1 200 OK[^]*slowHTTP\/1.1 200 OK[^]*refused$/u);
+});
+
+test('an answer to a WebSocket that breaks off is not followed by another one', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const site = await lab.serve('127.0.0.2', (socket) => {
+    const head = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n';
+    socket.once('data', () => {
+      socket.write(head);
+      setTimeout(() => socket.write('no chunk\r\n'), 50);
+    });
+  });
+  lab.setPolicy(ALLOW_GOOD);
+  const line = 'GET / HTTP/1.1\r\nHost: good.test\r\n';
+  const answer = await send(await lab.connect(site), `${line}${UPGRADE}\r\n`);
+  t.regex(answer, /^HTTP\/1.1 200 OK\r\n/u);
+  t.false(answer.includes('could not be reached'), answer);
+});
+
+test('a request that Node refuses to send on ends its connection, and harms nobody else', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const site = await lab.serveHttp('127.0.0.2', tell('good'));
+  lab.setPolicy(ALLOW_GOOD);
+  const trailer = 'GET / HTTP/1.1\r\nHost: good.test\r\nTrailer: x\r\n'; // Only chunked bodies have any.
+  for (const more of ['', UPGRADE]) {
+    t.is(await send(await lab.connect(site), `${trailer}${more}\r\n`), '');
+  }
+  t.regex(await send(await lab.connect(site), get('good.test')), /good$/u);
+});
 
 test('closed addresses stay closed, whatever a name resolves to', async (t) => {
   await using lab = await EgressLab.open(NAMES, { closed: ['127.0.0.9/32'] });
