@@ -51,6 +51,7 @@ export async function forwardRequest(exchange: Exchange): Promise<void> {
 
 function send(exchange: Exchange, planned: UpstreamRequest, isRetry = false): void {
   const { connection, request, response, isContinueAwaited } = exchange;
+  if (response.destroyed) return; // The guest has hung up, and nothing would end the upstream request.
   const extras = requestExtras(request, isContinueAwaited);
   const upstream = openRequest(connection, planned, extras, { isFresh: isRetry });
   const guard = (work: () => void): void =>

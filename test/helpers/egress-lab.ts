@@ -101,6 +101,12 @@ export class EgressLab implements AsyncDisposable {
     return slot;
   }
 
+  /** Has names resolve only once the returned function is called. */
+  holdNames(): () => void {
+    this.#dns.kill('SIGSTOP');
+    return () => this.#dns.kill('SIGCONT');
+  }
+
   /** Starts an HTTP server on this address. */
   serveHttp(address: string, listener: RequestListener, port = 0): Promise<Site> {
     return this.#listen(createHttpServer(listener), address, port);

@@ -272,6 +272,56 @@ test('both directions of a tunnel end by themselves', async (t) => {
   t.is((await readAll(socket)).toString(), 'got 3000000');
 });
 
+/** A site that leaves requests for /hang open, and the paths that it was asked for. */
+async function serveHanging(lab: EgressLab) {
+  const seen: string[] = [];
+  const site = await lab.serveHttp('127.0.0.2', (request, response) => {
+    seen.push(request.url ?? '');
+    if (request.url !== '/hang') response.end('good');
+  });
+  lab.setPolicy(ALLOW_GOOD);
+  return { site, seen };
+}
+
+const HANG = 'GET /hang HTTP/1.1\r\nHost: good.test\r\n';
+
+/** Breaks a guest's connection off, and waits until the proxy has noticed. */
+async function hangUp(lab: EgressLab, socket: Socket): Promise<void> {
+  socket.resetAndDestroy();
+  await waitFor('the end of the connection', async () => lab.slot.connections.size === 0);
+}
+
+test('a request whose guest hangs up while it is judged is not sent on', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const { site, seen } = await serveHanging(lab);
+  const release = lab.holdNames();
+  const socket = await lab.connect(site);
+  socket.write(`${HANG}\r\n`);
+  await waitFor('the request', () =>
+    lab.slot.flights.drained(['*'], AbortSignal.timeout(20)).then(
+      () => false,
+      () => true,
+    ),
+  );
+  await hangUp(lab, socket);
+  release();
+  t.regex(await send(await lab.connect(site), get('good.test')), /good$/u);
+  t.deepEqual(seen, ['/']);
+});
+
+test('a request whose guest hangs up is not sent again, although its server was asked before', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const { site, seen } = await serveHanging(lab);
+  const socket = await lab.connect(site);
+  socket.write('GET /first HTTP/1.1\r\nHost: good.test\r\n\r\n');
+  await once(socket, 'data');
+  socket.write(`${HANG}\r\n`);
+  await waitFor('the second request', async () => seen.length === 2);
+  await hangUp(lab, socket);
+  t.regex(await send(await lab.connect(site), get('good.test')), /good$/u);
+  t.deepEqual(seen, ['/first', '/hang', '/']);
+});
+
 test('pausing waits for requests under way to the hosts of the patterns', async (t) => {
   await using lab = await EgressLab.open(NAMES);
   const answers: (() => void)[] = [];
