@@ -80,11 +80,14 @@ async function planForwarding(
   url: URL,
 ): Promise<UpstreamRequest | Refusal> {
   const { hostname } = url;
+  const { method, path } = lineOf(request);
+  if (url.pathname !== '/' && hasDotSegment(path)) {
+    return { status: 400, problem: 'give a path without the segments . and ..' };
+  }
   const addresses = await slot.forwardAddresses(hostname, isIPv4(hostname));
   if (addresses.length === 0) {
     return { status: 502, problem: 'the forward_url of the rule has no address' };
   }
-  const { method, path } = lineOf(request);
   const headers = brokeredHeaders(forwardedHeaders(request), brokering);
   return {
     isSecure: true,
@@ -96,6 +99,17 @@ async function planForwarding(
     headers: [['Host', url.host], ...headers],
     secrets: slot.secretsOf(brokering),
   };
+}
+
+/**
+ * Whether a path has `.` or `..` as a segment, also encoded, with `\` for `/`, or with parameters or a
+ * fragment behind it: servers read them differently, and one that resolves them could leave the path
+ * that stands before.
+ */
+function hasDotSegment(path: string): boolean {
+  const [asked = ''] = path.split('?');
+  const segments = asked.replaceAll(/%2e/giu, '.').split(/[/\\]|%2f|%5c/iu);
+  return segments.some((segment) => /^\.\.?(?:[;#]|%3b|$)/iu.test(segment));
 }
 
 /** The URL's path comes first, and its query is added to the request's. */

@@ -176,6 +176,36 @@ test('requests are forwarded to another URL, whose secret parts stay with the ho
   }
 });
 
+test('no path leads out of that of a forward_url', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const seen: (string | undefined)[] = [];
+  const gateway = await lab.serveHttps('127.0.0.4', 'gateway.test', (request, response) => {
+    seen.push(request.url);
+    response.end();
+  });
+  const forwardTo = (path: string): void =>
+    lab.setPolicy({
+      default: 'deny',
+      allow: [{ target: 'api.test', forward_url: `https://gateway.test:${gateway.port}${path}` }],
+    });
+  const call = async (path: string): Promise<number | undefined> => {
+    const socket = await lab.connect({ address: '127.0.0.2', port: 80 });
+    return (await ask(socket, { host: 'api.test', path })).status;
+  };
+  forwardTo('/tenants/42');
+  for (const path of [
+    ...['/../../admin', '/a/..', '/.', '/./a', '/..?q', '/..;x/admin', '/%2e%2E/admin', '/.%2e'],
+    ...['/..%2fadmin', '/a%2F..%2f..', '/..\\admin', '/a%5C..%5c', '/..%3Bx/admin', '//../a', '/..#x'],
+  ]) {
+    t.is(await call(path), 400, path);
+  }
+  const allowed = ['/a..b/...', '/a/.well-known/%2efile', '/a?x=/../..', '/%252e'];
+  for (const path of allowed) t.is(await call(path), 200, path);
+  forwardTo('/'); // There is nothing to lead out of.
+  t.is(await call('/a/../b'), 200);
+  t.deepEqual(seen, [...allowed.map((path) => `/tenants/42${path}`), '/a/../b']);
+});
+
 test('HTTP/2 is not offered, and each sandbox has an authority of its own for good', async (t) => {
   await using lab = await EgressLab.open(NAMES);
   const api = await lab.serveHttps('127.0.0.2', 'api.test', echo);
