@@ -209,8 +209,8 @@ async function openIngress(
   const ingress = new Ingress({ hostId, clusterSecrets, hosts, registry, metrics, log });
   if (config.ingress === undefined) return ingress;
   const { threads, ...settings } = config.ingress;
-  const connections = config.http.ingress;
-  const shared = { connections, hostId, region, redis, clusterTls };
+  const { ingress: connections, trustedProxies } = config.http;
+  const shared = { connections, trustedProxies, hostId, region, redis, clusterTls };
   await ingress.listen({ ...settings, ...shared }, threads);
   log.info({ port: settings.port, zone: settings.zone, threads }, 'ingress:listening');
   return ingress;

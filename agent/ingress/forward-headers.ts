@@ -20,6 +20,7 @@ export interface ClientFacts {
   /** IP address of the client, with those of trusted proxies behind it. */
   readonly forwardedFor: string;
   readonly proto: string;
+  /** The hostname that the ingress went by; a proxy in front of it must pass that on. */
   readonly host: string;
 }
 
@@ -35,7 +36,7 @@ function namedByConnection(value: string | undefined): ReadonlySet<string> | und
 export interface Peer {
   readonly address: string;
   /** True for a proxy of the operator, whose words about clients count. */
-  readonly isProxy: boolean;
+  readonly isTrusted: boolean;
   readonly isSecure: boolean;
 }
 
@@ -43,15 +44,17 @@ export function clientFacts(
   { headers }: Pick<IncomingMessage, 'headers'>,
   peer: Peer,
 ): ClientFacts {
-  const own = { forwardedFor: peer.address, proto: peer.isSecure ? 'https' : 'http' };
-  const host = headers.host ?? '';
-  if (!peer.isProxy) return { ...own, host };
+  const own = {
+    forwardedFor: peer.address,
+    proto: peer.isSecure ? 'https' : 'http',
+    host: headers.host ?? '',
+  };
+  if (!peer.isTrusted) return own;
   const { 'x-forwarded-for': before, 'x-forwarded-proto': proto } = headers;
-  const { 'x-forwarded-host': said } = headers;
   return {
+    ...own,
     forwardedFor: typeof before === 'string' ? `${before}, ${peer.address}` : own.forwardedFor,
     proto: typeof proto === 'string' ? proto : own.proto,
-    host: typeof said === 'string' ? said : host,
   };
 }
 

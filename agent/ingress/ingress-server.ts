@@ -22,7 +22,10 @@ import type { IngressWorkerData, PortRef } from './messages.ts';
 import { upgrade } from './upgrade.ts';
 
 export interface IngressServerParts {
-  readonly settings: Pick<IngressWorkerData, 'zone' | 'host' | 'port' | 'answerMs' | 'connections'>;
+  readonly settings: Pick<
+    IngressWorkerData,
+    'zone' | 'host' | 'port' | 'answerMs' | 'connections' | 'trustedProxies'
+  >;
   readonly tls: Certificates | undefined;
   /** Finds what a request is judged by. @throws Error while the directory is away */
   readonly find: (
@@ -204,9 +207,9 @@ export class IngressServer {
     let peer = this.#peers.get(socket);
     if (peer === undefined) {
       const address = plainAddress(socket.remoteAddress ?? '0.0.0.0');
-      const { connections } = this.#parts.settings;
+      const { trustedProxies } = this.#parts.settings;
       const isSecure = this.#parts.tls !== undefined;
-      peer = { address, isProxy: isProxy(connections.proxies, address), isSecure };
+      peer = { address, isTrusted: isProxy(trustedProxies, address), isSecure };
       this.#peers.set(socket, peer);
     }
     return peer;

@@ -32,6 +32,8 @@ export interface IngressWorkerData {
     readonly proxies: readonly string[];
     readonly transfers: TransferLimits;
   };
+  /** Addresses and CIDR blocks of proxies whose `X-Forwarded-For` and `-Proto` are believed. */
+  readonly trustedProxies: readonly string[];
 }
 
 /** Why there is no connection to a port. */

@@ -1,4 +1,7 @@
-/* The ingress over sockets, before guests that break connections off or answer oddly. */
+/*
+ * The ingress over sockets, before guests that break connections off or answer oddly, and behind callers
+ * that claim to be others.
+ */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import test, { type ExecutionContext } from 'ava';
@@ -20,7 +23,7 @@ const GET = `GET / HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`;
 const POST = `POST / HTTP/1.1\r\nHost: ${HOST}\r\nContent-Length: 4\r\n\r\nbody`;
 
 const connections = {
-  ...{ max: 100, perAddressMax: 100, proxies: [] },
+  ...{ max: 100, perAddressMax: 100, proxies: ['127.0.0.1'] },
   transfers: { bytesPerSecondMin: 1, stalledMs: 60_000, crowdedStalledMs: 60_000 },
 };
 
@@ -33,6 +36,7 @@ interface Fixture {
 async function start(
   t: ExecutionContext,
   guest: (socket: Socket, request: string) => void,
+  trustedProxies: readonly string[] = [],
 ): Promise<Fixture> {
   const backend = createServer((socket) => {
     socket.on('error', () => undefined);
@@ -54,7 +58,10 @@ async function start(
     },
   });
   const { server, endUpgraded } = await IngressServer.start({
-    settings: { zone: ZONE, host: '127.0.0.1', port: 0, answerMs: ANSWER_MS, connections },
+    settings: {
+      ...{ zone: ZONE, host: '127.0.0.1', port: 0, answerMs: ANSWER_MS },
+      ...{ connections, trustedProxies },
+    },
     tls: undefined,
     find: async () => ({
       ...{ accountId: newAccountId(), sandboxId: ID, hostId: newHostId(), token: undefined },
@@ -195,3 +202,27 @@ test('a reason phrase that HTTP does not allow is replaced', async (t) => {
   t.regex(caller.text, /^HTTP\/1\.1 404 Not Found\r\n/u);
   caller.socket.destroy();
 });
+
+for (const trusted of [[], ['127.0.0.1']]) {
+  const whose = trusted.length === 0 ? 'one of PROXY_ADDRESSES alone' : 'a trusted proxy';
+  test(`a guest is told of its caller what ${whose} may say`, async (t) => {
+    const { port } = await start(
+      t,
+      (socket, request) => {
+        const heads = request.match(/^x-forwarded.*$/gimu) ?? [];
+        const body = heads.join('|').replaceAll('\r', '');
+        socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+      },
+      trusted,
+    );
+    const said = ['For: 192.0.2.1', 'Proto: https', 'Host: other.test'];
+    const claims = said.map((each) => `X-Forwarded-${each}\r\n`).join('');
+    const caller = new Caller(port, `${GET.slice(0, -2)}${claims}\r\n`);
+    await caller.until('X-Forwarded-Host');
+    const [source, scheme] =
+      trusted.length === 0 ? ['127.0.0.1', 'http'] : ['192.0.2.1, 127.0.0.1', 'https'];
+    const told = [`For: ${source}`, `Proto: ${scheme}`, `Host: ${HOST}`];
+    t.is(caller.text.split('\r\n\r\n')[1], told.map((each) => `X-Forwarded-${each}`).join('|'));
+    caller.socket.destroy();
+  });
+}
