@@ -36,6 +36,13 @@ export interface ApiKeyRecord extends ApiKey {
   readonly organization: string;
 }
 
+// KEYS keys of the account; ARGV member, limit
+const addToIndex = new Script(`
+  if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[2]) then return 0 end
+  redis.call('ZADD', KEYS[1], 0, ARGV[1])
+  return 1
+`);
+
 const touchIfPresent = new Script(`
   if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], 'lastUsedAt', ARGV[1]) end
   return 0
@@ -89,6 +96,7 @@ export class ApiKeys {
   /**
    * @param input without `scopes` the key may do everything; without `expiresAt` it does not end
    * @returns the record, and the whole key, which is not stored and cannot be read again
+   * @throws AppError `bad_request` when the account has as many as it may
    */
   async create(
     account: Pick<Account, 'id' | 'name'>,
@@ -99,12 +107,6 @@ export class ApiKeys {
       readonly expiresAt?: string | undefined;
     },
   ): Promise<{ record: ApiKeyRecord; token: string }> {
-    if ((await this.#redis.zcard(keys.apiKeys(account.id))) >= LIMITS.apiKeysPerAccountMax) {
-      throw new AppError(
-        'bad_request',
-        `the account has ${LIMITS.apiKeysPerAccountMax} API keys; delete one first`,
-      );
-    }
     const token = `key-${randomSecret()}`;
     const record: ApiKeyRecord = {
       id: sha256(token),
@@ -117,7 +119,13 @@ export class ApiKeys {
       scopes: [...(input.scopes ?? FULL_SCOPES)],
       ...(input.expiresAt === undefined ? {} : { expiresAt: input.expiresAt }),
     };
-    await this.restore(record);
+    const max = LIMITS.apiKeysPerAccountMax;
+    const args = [orderedMember(record.createdAt, record.id), max];
+    // As in `restore`, the index comes first.
+    if ((await addToIndex.run(this.#redis, [keys.apiKeys(account.id)], args)) !== 1) {
+      throw new AppError('bad_request', `the account has ${max} API keys; delete one first`);
+    }
+    await this.#write(record);
     return { record, token };
   }
 
@@ -125,6 +133,10 @@ export class ApiKeys {
   async restore(record: ApiKeyRecord): Promise<void> {
     const member = orderedMember(record.createdAt, record.id);
     await this.#redis.zadd(keys.apiKeys(record.accountId), 0, member);
+    await this.#write(record);
+  }
+
+  async #write(record: ApiKeyRecord): Promise<void> {
     const scopes = record.scopes.join(' ');
     await this.#redis.hset(keys.apiKey(record.id), { ...record, scopes });
   }
