@@ -73,7 +73,7 @@ async function start(config: ControlConfig): Promise<void> {
 
   const opened = await openRedis(cluster, ({ message: err }) => log.warn({ err }, 'redis:error'));
   const { redis, confirmation } = opened;
-  const directory = openDirectory(redis, cluster.region);
+  const directory = openDirectory(redis, cluster.region, confirmation);
   const { clusterId, clusterSecrets, region } = cluster;
   const connections = new ConnectionSigner(config.signingKeys, region);
   const clusterTls = await openCertificates(cluster.tls, log);

@@ -47,7 +47,10 @@ export interface Directory {
   readonly webhooks: Webhooks;
 }
 
-/** @param confirmation of leases; what callers are told is confirmed where it is told */
+/**
+ * @param confirmation of leases and of claims of an `Idempotency-Key`; what callers are told is
+ *   confirmed where it is told
+ */
 export const openDirectory = (
   redis: RedisClient,
   region: string,
@@ -63,7 +66,7 @@ export const openDirectory = (
   diskLeases: new DiskLeases(redis, region, confirmation),
   hostInvitations: new HostInvitations(redis, region),
   hosts: new Hosts(redis, region),
-  idempotencyKeys: new IdempotencyKeys(redis),
+  idempotencyKeys: new IdempotencyKeys(redis, confirmation),
   images: new Images(redis, region),
   portTokens: new PortTokens(redis, region),
   queuedJobs: new QueuedJobs(redis),

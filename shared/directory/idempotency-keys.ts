@@ -1,6 +1,8 @@
 import type { RedisClient } from './redis-client.ts';
+import { AppError } from '../errors.ts';
 import { LIMITS } from '../limits.ts';
 import { keys } from './keys.ts';
+import type { ReplicaConfirmation } from './replica-confirmation.ts';
 import { Script } from './script.ts';
 import { parseJson } from '../json.ts';
 
@@ -59,8 +61,8 @@ const PRELUDE = `
     return held <= tonumber(perAccount) and held <= tonumber(total) - used(kind) - more
   end
   local function note(kind, size, ends)
-    redis.call('ZADD', KEYS[4], ends, kind .. ' ' .. size .. ' ' .. account .. ' ' .. hash)
-    count(kind, account, size)
+    local entry = kind .. ' ' .. size .. ' ' .. account .. ' ' .. hash
+    if redis.call('ZADD', KEYS[4], ends, entry) == 1 then count(kind, account, size) end
   end
   local function forget(kind, size, of, ofHash)
     if redis.call('ZREM', KEYS[4], kind .. ' ' .. size .. ' ' .. of .. ' ' .. ofHash) == 1 then
@@ -87,15 +89,17 @@ const claim = new Script(`
   return 1
 `);
 // ARGV[3] owner, request, time to live, answer or '', bytes per account, bytes, prefix of answers.
-// The key itself always stays, or the request would be done again. To make space for a new answer the
-// oldest answers of the same account are removed, never those of another.
+// A key that is absent was lost after its claim, by a failover or with all of Redis: it is written
+// anew, even beyond the number of keys, because the work is done. Its owner never finishes a key that
+// it has released. The key itself always stays, or the request would be done again. To make space for
+// a new answer the oldest answers of the same account are removed, never those of another.
 const finish = new Script(`
   local present = redis.call('GET', KEYS[1])
-  if not present or cjson.decode(present).owner ~= ARGV[3] then return 0 end
+  if present and cjson.decode(present).owner ~= ARGV[3] then return 0 end
   ${PRELUDE}
   local ends = now + ARGV[5]
   redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[5])
-  redis.call('ZADD', KEYS[4], 'XX', ends, 'k 1 ' .. account .. ' ' .. hash)
+  note('k', 1, ends)
   local size = #ARGV[6]
   if size == 0 then return 1 end
   while not fits('a', size, ARGV[7], ARGV[8]) do
@@ -133,16 +137,25 @@ function parse(text: string, answer: unknown): KeyedRequest {
  */
 export class IdempotencyKeys {
   readonly #redis: RedisClient;
+  readonly #confirmation: ReplicaConfirmation;
   readonly #bounds: IdempotencyBounds;
 
-  constructor(redis: RedisClient, bounds: IdempotencyBounds = BOUNDS) {
+  /** @param confirmation of claims; whatever is kept is confirmed where callers are answered */
+  constructor(
+    redis: RedisClient,
+    confirmation: ReplicaConfirmation,
+    bounds: IdempotencyBounds = BOUNDS,
+  ) {
     this.#redis = redis;
+    this.#confirmation = confirmation;
     this.#bounds = bounds;
   }
 
   /**
-   * Claims the key for a request.
+   * Claims the key for a request, whose work may begin then. Where replicas of Redis are to confirm
+   * changes, they have the claim: a failover does not lose it.
    * @returns the request that holds the key already, or `full` when the account may have no more keys
+   * @throws AppError `unavailable` when no replica confirms the claim: the key is released
    */
   async claim(
     accountId: string,
@@ -152,7 +165,17 @@ export class IdempotencyKeys {
   ): Promise<'claimed' | 'full' | KeyedRequest> {
     const { keysPerAccount, keys: keysMax } = this.#bounds;
     const args = [JSON.stringify(request), ttlMs, keysPerAccount, keysMax];
-    const found = await this.#run(claim, accountId, keyHash, args);
+    const found = await this.#confirmation
+      .confirmed(
+        () => this.#run(claim, accountId, keyHash, args),
+        (result) => result === 1,
+      )
+      .catch(async (cause: unknown) => {
+        if (!(cause instanceof AppError)) throw cause;
+        await this.release(accountId, keyHash, request.owner).catch(() => undefined);
+        const message = 'no replica of Redis has confirmed the Idempotency-Key; try again';
+        throw new AppError('unavailable', message, { cause });
+      });
     if (Array.isArray(found)) return parse(String(found[0]), found[1]);
     return found === 1 ? 'claimed' : 'full';
   }
@@ -165,7 +188,10 @@ export class IdempotencyKeys {
     return text === null ? undefined : parse(text, answer);
   }
 
-  /** Keeps the status, and the answer if there is space, for repetitions of the request. */
+  /**
+   * Keeps the status, and the answer if there is space, for repetitions of the request; also when the
+   * claim was lost, unless another request has claimed the key since.
+   */
   async finish(
     accountId: string,
     keyHash: string,

@@ -1,6 +1,9 @@
 import type { Redis } from 'ioredis';
 import { IdempotencyKeys, type KeyedRequest } from '../../../shared/directory/idempotency-keys.ts';
 import { keys as redisKeys } from '../../../shared/directory/keys.ts';
+import { openRedis } from '../../../shared/directory/open-redis.ts';
+import { unconfirmed } from '../../../shared/directory/replica-confirmation.ts';
+import { RedisGroup } from '../../helpers/redis-sentinel.ts';
 import { redisTest } from '../../helpers/redis-test.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
@@ -15,7 +18,9 @@ const request: KeyedRequest = {
 };
 const answerOf = (bytes: number): string => 'a'.repeat(bytes);
 
-const { serial: test } = redisTest((redis) => ({ keys: new IdempotencyKeys(redis, BOUNDS) }));
+const { serial: test } = redisTest((redis) => ({
+  keys: new IdempotencyKeys(redis, unconfirmed, BOUNDS),
+}));
 
 test.beforeEach(async (t) => {
   await t.context.redis.flushdb();
@@ -99,6 +104,27 @@ test('only its owner can finish or release a key', async (t) => {
   t.deepEqual(await keys.get('a', 'key'), request);
 });
 
+test('work that was done while Redis lost its claim is kept, and counted once', async (t) => {
+  const { keys, redis } = t.context;
+  await keys.claim('a', 'key', request, TTL_MS);
+  await redis.flushdb();
+  const done = { ...request, status: 200, answer: 'answer' };
+  await keys.finish('a', 'key', done, TTL_MS);
+  await keys.finish('a', 'key', done, TTL_MS);
+  t.deepEqual(await keys.claim('a', 'key', { ...request, owner: 'another' }, TTL_MS), done);
+  t.like(await redis.hgetall(redisKeys.idempotencyUse()), { 'k a': '1', 'a a': '6' });
+});
+
+test('a claim that was lost does not come back over that of another request', async (t) => {
+  const { keys, redis } = t.context;
+  const another = { ...request, owner: 'another', fingerprint: 'g' };
+  await keys.claim('a', 'key', request, TTL_MS);
+  await redis.flushdb();
+  await keys.claim('a', 'key', another, TTL_MS);
+  await keys.finish('a', 'key', { ...request, status: 200 }, TTL_MS);
+  t.deepEqual(await keys.get('a', 'key'), another);
+});
+
 test('expired keys and answers no longer count and leave nothing behind', async (t) => {
   const { keys, redis } = t.context;
   await answerAll(keys, 'a', 20, 500, 300);
@@ -111,4 +137,24 @@ test('expired keys and answers no longer count and leave nothing behind', async 
   });
   t.is(await redis.zcard(redisKeys.idempotencyEnds()), 1);
   t.is(await redis.exists(redisKeys.idempotencyAnswers('a')), 0);
+});
+
+test('a claim counts once a replica has it; one that none confirms leaves the key free', async (t) => {
+  await using group = await RedisGroup.start();
+  const { redis, confirmation, close } = await openRedis(
+    { redis: group.target, confirmingReplicas: 1, region: request.region },
+    () => undefined,
+  );
+  try {
+    const keys = new IdempotencyKeys(redis, confirmation);
+    const replicas = group.replicas(await group.primary());
+    for (const { daemon } of replicas) process.kill(daemon.pid, 'SIGSTOP');
+    await t.throwsAsync(keys.claim('a', 'key', request, TTL_MS), { code: 'unavailable' });
+    t.is(await keys.get('a', 'key'), undefined);
+    for (const { daemon } of replicas) process.kill(daemon.pid, 'SIGCONT');
+    t.is(await keys.claim('a', 'key', request, TTL_MS), 'claimed');
+    t.deepEqual(await keys.claim('a', 'key', { ...request, owner: 'b' }, TTL_MS), request);
+  } finally {
+    close();
+  }
 });
