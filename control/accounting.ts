@@ -23,6 +23,7 @@ export function openAccounting(
   const usage = new UsageCounter(directory.usage, directory.accounts);
   const webhooks = new WebhookDeliveries({
     ...{ redis, region, encryptionKeys, log, webhooks: directory.webhooks },
+    queued: directory.queuedDeliveries,
     networks: new ReachableNetworks(webhookNetworks),
   });
   return {

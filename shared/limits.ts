@@ -53,8 +53,12 @@ export const LIMITS = {
   webhookAnswerMsMax: 10_000,
   webhooksAtOnceMax: 64,
   webhooksAtOncePerAccountMax: 8,
-  webhookTurnMs: 500, // An attempt beyond those waits for so long.
+  // An attempt beyond those waits for so long, and so much longer for each delivery of its account.
+  webhookTurnMs: 500,
+  webhookTurnMsPerDelivery: 10,
+  webhooksQueuedPerAccountMax: 4_000,
   webhooksQueuedMax: 20_000,
+  webhookQueuedMsMax: DAY_MS, // A delivery that was lost counts for so long.
   webhookDeliveriesKept: 100,
   webhookDeliveriesKeptMs: 30 * DAY_MS,
   // How long an answer waits until the change that it tells of is in the audit log.
@@ -487,6 +491,12 @@ export const LIMITS = {
 assert(LIMITS.execsWaitingPerAccountMax < LIMITS.execsWaitingMax);
 assert(LIMITS.hostJobsPerAccountMax < LIMITS.hostJobsAtOnceMax);
 assert(LIMITS.sandboxJobsPerAccountMax < LIMITS.sandboxJobsAtOnceMax);
+// Deliveries to receivers that hang are over before they count no more.
+assert(
+  (LIMITS.webhooksQueuedPerAccountMax / LIMITS.webhooksAtOncePerAccountMax) *
+    (LIMITS.webhookAttemptsMax * LIMITS.webhookAnswerMsMax) <
+    LIMITS.webhookQueuedMsMax,
+);
 assert(LIMITS.idempotentAnswerBytesMax * 2 < LIMITS.idempotentBytesPerAccountMax);
 // A node that has not noticed yet that its link is lost, with a clock that is ahead, still signs.
 assert(LIMITS.linkSilenceMsMax + LIMITS.partTokenTtlMs < LIMITS.connectionKeySlackMs);

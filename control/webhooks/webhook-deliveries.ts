@@ -1,5 +1,6 @@
 import { DelayedError, type Job, Queue, Worker } from 'bullmq';
 import { queues } from '../../shared/directory/keys.ts';
+import type { QueuedDeliveries } from '../../shared/directory/queued-deliveries.ts';
 import { queueConnection } from '../../shared/directory/redis.ts';
 import type { Webhooks } from '../../shared/directory/webhooks.ts';
 import { toError } from '../../shared/errors.ts';
@@ -22,6 +23,7 @@ export interface WebhookDeliveriesOptions {
   readonly redis: RedisTarget;
   readonly region: string;
   readonly webhooks: Webhooks;
+  readonly queued: QueuedDeliveries;
   readonly encryptionKeys: Ring<Buffer>;
   readonly networks: ReachableNetworks;
   readonly log: Logger;
@@ -62,6 +64,10 @@ export class WebhookDeliveries {
     const warn = (error: Error): void => log.warn({ err: error.message }, 'webhook:queueError');
     this.#queue.on('error', warn);
     this.#worker.on('error', warn);
+    this.#worker.on('completed', (job) => this.#forget(job));
+    this.#worker.on('failed', (job) => {
+      if (job?.finishedOn !== undefined) this.#forget(job);
+    });
   }
 
   /** Queues an event for those webhooks of its account that want it. Never throws. */
@@ -73,17 +79,9 @@ export class WebhookDeliveries {
         ({ eventTypes }) => eventTypes === undefined || eventTypes.includes(eventType),
       );
       if (wanting.length === 0) return;
-      await this.#refuseIfFull();
-      await this.#queue.addBulk(
-        wanting.map(({ id: webhookId }) => ({
-          name: 'deliver',
-          data: { accountId, webhookId, event },
-          opts: {
-            jobId: `${webhookId}.${eventId}`,
-            attempts: LIMITS.webhookAttemptsMax,
-            backoff: { type: 'exponential', delay: LIMITS.webhookRetryMsMin, jitter: 0.5 },
-          },
-        })),
+      await this.#enqueue(
+        event,
+        wanting.map(({ id }) => id),
       );
     } catch (error) {
       log.warn({ err: toError(error), accountId, eventId }, 'webhook:notQueued');
@@ -96,11 +94,38 @@ export class WebhookDeliveries {
     await this.#queue.close();
   }
 
-  /** @throws Error when receivers that fail have filled the queue */
-  async #refuseIfFull(): Promise<void> {
-    const counts = await this.#queue.getJobCounts('waiting', 'delayed');
-    const count = (counts['waiting'] ?? 0) + (counts['delayed'] ?? 0);
-    if (count >= LIMITS.webhooksQueuedMax) throw new Error(`${count} deliveries wait already`);
+  /** @throws Error when receivers that fail have filled the account's share of the queue */
+  async #enqueue(event: ActivityEvent, webhookIds: readonly string[]): Promise<void> {
+    const { queued } = this.#options;
+    const { accountId, eventId } = event;
+    const jobs = webhookIds.map((webhookId) => ({
+      name: 'deliver',
+      data: { accountId, webhookId, event },
+      opts: {
+        jobId: `${webhookId}.${eventId}`,
+        attempts: LIMITS.webhookAttemptsMax,
+        backoff: { type: 'exponential', delay: LIMITS.webhookRetryMsMin, jitter: 0.5 },
+      },
+    }));
+    const jobIds = jobs.map(({ opts }) => opts.jobId);
+    if (!(await queued.add(accountId, jobIds))) throw new Error('too many deliveries wait already');
+    try {
+      await this.#queue.addBulk(jobs);
+    } catch (error) {
+      await queued.remove(accountId, jobIds).catch(() => undefined);
+      throw error;
+    }
+  }
+
+  /** If this fails, the delivery counts until its time is over. */
+  #forget({ id = '', data }: Job<Delivery>): void {
+    this.#options.queued.remove(data.accountId, [id]).catch(() => undefined);
+  }
+
+  /** Waiting deliveries of an account come about 200 times a second, however many they are. */
+  async #turnMs(accountId: string): Promise<number> {
+    const count = await this.#options.queued.count(accountId);
+    return LIMITS.webhookTurnMs + Math.random() * count * LIMITS.webhookTurnMsPerDelivery;
   }
 
   async #deliver(job: Job<Delivery>, token?: string): Promise<void> {
@@ -110,7 +135,7 @@ export class WebhookDeliveries {
     if (record === undefined) return; // Removed meanwhile.
     const busy = this.#underWay.get(accountId) ?? 0;
     if (busy >= LIMITS.webhooksAtOncePerAccountMax) {
-      await job.moveToDelayed(Date.now() + LIMITS.webhookTurnMs, token);
+      await job.moveToDelayed(Date.now() + Math.round(await this.#turnMs(accountId)), token);
       throw new DelayedError();
     }
     this.#underWay.set(accountId, busy + 1);

@@ -12,6 +12,7 @@ import { Hosts } from './hosts.ts';
 import { Images } from './images.ts';
 import { IdempotencyKeys } from './idempotency-keys.ts';
 import { type ReplicaConfirmation, unconfirmed } from './replica-confirmation.ts';
+import { QueuedDeliveries } from './queued-deliveries.ts';
 import { QueuedJobs } from './queued-jobs.ts';
 import { SandboxCapacity } from './capacity.ts';
 import { PortTokens } from './port-tokens.ts';
@@ -37,6 +38,7 @@ export interface Directory {
   readonly idempotencyKeys: IdempotencyKeys;
   readonly images: Images;
   readonly portTokens: PortTokens;
+  readonly queuedDeliveries: QueuedDeliveries;
   readonly queuedJobs: QueuedJobs;
   readonly sandboxCapacity: SandboxCapacity;
   readonly sandboxRoutes: SandboxRoutes;
@@ -69,6 +71,7 @@ export const openDirectory = (
   idempotencyKeys: new IdempotencyKeys(redis, confirmation),
   images: new Images(redis, region),
   portTokens: new PortTokens(redis, region),
+  queuedDeliveries: new QueuedDeliveries(redis, region),
   queuedJobs: new QueuedJobs(redis),
   sandboxCapacity: new SandboxCapacity(redis),
   sandboxRoutes: new SandboxRoutes(redis, region),

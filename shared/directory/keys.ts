@@ -18,6 +18,10 @@ export const keys = {
   webhooks: (accountId: string) => `berth:{${accountId}}:webhooks`,
   webhookDeliveries: (accountId: string, id: string) =>
     `berth:{${accountId}}:webhook:${id}:deliveries`,
+  // All accounts of a region share a tag, as with idempotency keys; it is that of the queue.
+  queuedDeliveries: (region: string) => `berth:{webhooks}:${region}:queued-deliveries`,
+  queuedDeliveriesOf: (region: string, accountId: string) =>
+    `berth:{webhooks}:${region}:queued-deliveries:${accountId}`,
   accountRegions: (accountId: string) => `berth:{${accountId}}:regions`,
 
   apiKey: (keyId: string) => `berth:{${keyId}}:api-key`,

@@ -17,7 +17,7 @@ export interface AuditLogs {
   readonly activity: Activity;
   /** Undefined: there is no file. */
   readonly file: AuditFile | undefined;
-  /** Told of each event of an account; never throws. */
+  /** Told of each event of an account, unless it was answered with 429; never throws. */
   readonly announce: (event: ActivityEvent) => Promise<void>;
   /** Whose word about the address of a caller is believed. */
   readonly trustedProxies: readonly string[];
@@ -90,11 +90,13 @@ async function write(
   { activity, file, announce, log }: AuditLogs,
   entry: ReturnType<typeof entryOf>,
 ): Promise<void> {
-  const { accountId } = entry;
+  const { accountId, details } = entry;
+  // A caller who is to send less must not fill the queue of webhooks with that.
+  const isAnnounced = details['status'] !== 429;
   const written = await Promise.allSettled([
     file?.append(JSON.stringify(entry)),
     accountId === undefined ? undefined : activity.record({ ...entry, accountId }),
-    accountId === undefined ? undefined : announce({ ...entry, accountId }),
+    accountId === undefined || !isAnnounced ? undefined : announce({ ...entry, accountId }),
   ]);
   for (const result of written) {
     if (result.status === 'fulfilled') continue;
