@@ -3,6 +3,7 @@ import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../../guest-link/guest-errors.ts';
 import { SerialQueue } from '../../queues/serial-queue.ts';
 import { LIMITS } from '../../../shared/limits.ts';
+import { KeptInput } from './kept-input.ts';
 import { SessionError } from './session-error.ts';
 
 /** Input of all processes of a sandbox that the guest has not taken yet. */
@@ -30,7 +31,7 @@ export class ProcessInput {
   #channel: GuestChannel | undefined;
   #nextChannel = Promise.withResolvers<void>();
   /** The last bytes that were accepted. */
-  #kept: Buffer = Buffer.alloc(0);
+  readonly #kept = new KeptInput(GUEST_LIMITS.inputWindow);
   /** How many bytes were accepted. */
   #end: number;
   readonly #waiting: WaitingInput;
@@ -64,7 +65,7 @@ export class ProcessInput {
   /** The process reads no more: everything else counts as written. */
   end(): void {
     this.#isOver = true;
-    this.#kept = Buffer.alloc(0);
+    this.#kept.clear();
     this.#nextChannel.resolve();
   }
 
@@ -88,7 +89,7 @@ export class ProcessInput {
     try {
       await this.#queue.add(async () => {
         const fresh = this.#unknownOf(bytes, position);
-        this.#kept = Buffer.concat([this.#kept, fresh]);
+        this.#kept.append(fresh);
         this.#end += fresh.length;
         this.#hasWritten = true;
         await this.#send();
@@ -130,12 +131,12 @@ export class ProcessInput {
   /** Sends what was accepted and not sent. */
   async #send(): Promise<void> {
     await this.#onChannel((channel) => this.#sendOn(channel));
-    this.#kept = Buffer.from(this.#kept.subarray(-GUEST_LIMITS.inputWindow));
+    this.#kept.trim();
   }
 
   async #sendOn(channel: GuestChannel): Promise<void> {
     const unsent = this.#end - channel.stdinSent(this.#processId);
-    if (unsent > 0) await channel.writeStdin(this.#processId, this.#kept.subarray(-unsent));
+    if (unsent > 0) await channel.writeStdin(this.#processId, this.#kept.last(unsent));
   }
 
   /** Makes a request over whichever channel works, unless the process ends first. */
