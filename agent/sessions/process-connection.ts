@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { WebSocket } from 'ws';
 import { LIMITS } from '../../shared/limits.ts';
+import { KiB } from '../../shared/units.ts';
 import type { OutputPiece, ProcessClient } from '../sandboxes/processes/attachment.ts';
 import type {
   AttachedProcess,
@@ -18,6 +19,16 @@ import {
 import { InputBacklog, type InputRun } from './input-backlog.ts';
 import { encodeOutput } from './output-frame.ts';
 import { CLOSE_CODES, hangUp, sendError, sendEvent, sendExit } from './session-socket.ts';
+
+/** What Node reads from a socket at once. */
+const CHUNK_BYTES_MAX = 64 * KiB;
+
+/**
+ * A client of version 1 is not read while more of its input waits than this: with one more message,
+ * and the rest of the chunk that it ends in, it is as much as may wait for a process.
+ */
+const READ_AHEAD_BYTES =
+  LIMITS.sessionInputWaitingBytesMax - LIMITS.sessionMessageBytesMax - CHUNK_BYTES_MAX;
 
 /**
  * A connection that is attached to one process: output to the client, input from it. The process
@@ -39,14 +50,20 @@ export class ProcessConnection implements ProcessClient {
   #movedAt = 0;
   /** All output before this offset has left. */
   #leftEnd = 0;
-  /** Input of version 2 that waits behind the input that is being written. */
+  /** Input that waits behind the input that is being written. */
   readonly #backlog = new InputBacklog();
   #isWriting = false;
+  /** Fails when input is refused; what came behind that is dropped. */
+  #writing: Promise<void> = Promise.resolve();
   #isInputEnding = false;
+  /** How much input has come in version 1, whose frames do not say where they begin. */
+  #inputReceived = 0;
+  /** How much of that was written. */
+  #inputWritten = 0;
   /** The client is yet to be told this; undefined when it has been told. */
   #inputNews: { readonly offset: number; readonly end: number } | undefined;
   #isTelling = false;
-  /** The client has been told of the end. */
+  /** The client has been told the last that there is to tell. */
   #isOver = false;
 
   /** @param failed called when input that was received is refused */
@@ -67,6 +84,11 @@ export class ProcessConnection implements ProcessClient {
     return isWaiting ? performance.now() - this.#movedAt : 0;
   }
 
+  /** Whether so much input of version 1 waits that no more is to be read. */
+  get isFull(): boolean {
+    return this.#inputReceived - this.#inputWritten > READ_AHEAD_BYTES;
+  }
+
   /** Starts the process or attaches to it. @throws SessionError */
   async open(processes: SandboxProcesses, message: AttachingMessage): Promise<void> {
     const process =
@@ -78,17 +100,16 @@ export class ProcessConnection implements ProcessClient {
     this.#process = process;
     this.#acknowledge();
     this.inputTaken(process.input.taken, process.input.end);
-    // The process may have ended, or the client hung up, meanwhile.
-    if (this.#socket.readyState !== this.#socket.OPEN) this.close();
+    // The process may have ended, or the sandbox paused, meanwhile.
+    if (this.#isOver) this.close();
   }
 
-  /** A frame after the first one. Settles when the next may be read. @throws SessionError */
-  async receive(data: Buffer, isBinary: boolean): Promise<void> {
+  /** A frame after the first one. @throws SessionError */
+  receive(data: Buffer, isBinary: boolean): void {
     if (this.#isOver) return;
     if (isBinary) return this.#receiveInput(data);
     const message = parseNextMessage(data, this.#version);
     if (message.type === 'close_stdin') {
-      if (this.#version === 1) return this.#process?.closeInput();
       this.#isInputEnding = true;
       this.#writeOn();
       return;
@@ -110,8 +131,12 @@ export class ProcessConnection implements ProcessClient {
     this.#process = undefined;
     process.detach();
     const rest = this.#backlog.take();
-    if (rest !== undefined) this.#write(process, rest).catch(() => undefined);
-    if (this.#isInputEnding) process.closeInput().catch(() => undefined);
+    const written = [this.#writing];
+    if (rest !== undefined) written.push(this.#write(process, rest));
+    const isEnding = this.#isInputEnding;
+    Promise.all(written)
+      .then(() => (isEnding ? process.closeInput() : undefined))
+      .catch(() => undefined); // No end of input behind a part that is missing.
   }
 
   output(piece: OutputPiece): void {
@@ -139,6 +164,7 @@ export class ProcessConnection implements ProcessClient {
   }
 
   detached(error?: SessionError): void {
+    this.#isOver = true;
     if (error === undefined) hangUp(this.#socket, CLOSE_CODES.leaving, 'the sandbox was paused');
     else sendError(this.#socket, error);
     this.close();
@@ -164,17 +190,26 @@ export class ProcessConnection implements ProcessClient {
     });
   }
 
-  async #receiveInput(data: Buffer): Promise<void> {
+  #receiveInput(data: Buffer): void {
     const process = this.#process;
-    if (this.#version === 1) return process?.write(data);
     if (process === undefined) return;
-    const run = decodeInput(data);
-    if (run.offset + run.bytes.length - process.input.taken > LIMITS.sessionInputWindowBytes) {
+    const run = this.#runOf(data);
+    const isTooFar =
+      run.offset + run.bytes.length - process.input.taken > LIMITS.sessionInputWindowBytes;
+    if (this.#version === 2 && isTooFar) {
       const message = `at most ${LIMITS.sessionInputWindowBytes} bytes of input may wait to be taken`;
       throw new SessionError('invalid_request', message);
     }
     this.#backlog.append(run);
+    if (this.isFull) this.#socket.pause();
     this.#writeOn();
+  }
+
+  #runOf(data: Buffer): InputRun {
+    if (this.#version === 2) return decodeInput(data);
+    const run = { offset: this.#inputReceived, bytes: data };
+    this.#inputReceived += data.length;
+    return run;
   }
 
   /**
@@ -183,26 +218,40 @@ export class ProcessConnection implements ProcessClient {
    */
   #writeOn(): void {
     if (this.#isWriting) return;
-    this.#isWriting = true;
-    this.#writeBacklog()
-      .catch(this.#failed)
-      .finally(() => {
-        this.#isWriting = false;
-      });
+    this.#writing = this.#writeBacklog();
+    this.#writing.catch(this.#failed);
   }
 
   async #writeBacklog(): Promise<void> {
-    while (this.#process !== undefined) {
-      const run = this.#backlog.take();
-      if (run !== undefined) await this.#write(this.#process, run);
-      else if (this.#isInputEnding) {
-        this.#isInputEnding = false;
-        await this.#process.closeInput();
-      } else return;
+    this.#isWriting = true;
+    try {
+      while (this.#process !== undefined) {
+        const run = this.#backlog.take();
+        if (run !== undefined) await this.#writeNext(this.#process, run);
+        else if (this.#isInputEnding) {
+          this.#isInputEnding = false;
+          await this.#process.closeInput();
+        } else return;
+      }
+    } catch (error) {
+      this.#backlog.take();
+      this.#isInputEnding = false;
+      throw error;
+    } finally {
+      this.#isWriting = false;
     }
   }
 
+  async #writeNext(process: AttachedProcess, run: InputRun): Promise<void> {
+    await this.#write(process, run);
+    if (this.#version === 2) return;
+    const wasFull = this.isFull;
+    this.#inputWritten += run.bytes.length;
+    if (wasFull && !this.isFull) this.#socket.resume();
+  }
+
   #write(process: AttachedProcess, { offset, bytes }: InputRun): Promise<void> {
+    if (this.#version === 1) return process.write(bytes);
     return process.write(bytes, { offset, clientId: this.#clientId });
   }
 }

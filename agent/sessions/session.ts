@@ -20,8 +20,9 @@ export interface SessionOptions {
 
 /**
  * A WebSocket of a client, from its first message to its end. That message chooses what it is for:
- * it starts a process, attaches to one, or kills or resizes one. Messages are handled one after the
- * other, and while one is, the next is not read.
+ * it starts a process, attaches to one, or kills or resizes one. The messages that come while it is
+ * handled wait behind it, and no more are read meanwhile. A message that was received is handled, also
+ * when its client has begun to close the connection since.
  */
 export class Session {
   readonly sandboxId: string;
@@ -87,17 +88,21 @@ export class Session {
     this.#hear();
     if (this.#socket.readyState !== this.#socket.OPEN) return;
     clearTimeout(this.#firstDeadline);
+    // The queue holds no more than came with the first message.
+    if (this.#connection !== undefined && this.#messages.length === 0) {
+      return this.#receiveNext(data, isBinary);
+    }
     this.#socket.pause();
     this.#messages
       .add(() => this.#handle(data, isBinary))
       .catch((error: unknown) => this.#fail(error))
       .finally(() => {
-        if (this.#messages.length === 0) this.#socket.resume();
+        const mayReadOn = this.#connection?.isFull !== true;
+        if (this.#messages.length === 0 && mayReadOn) this.#socket.resume();
       });
   }
 
   async #handle(data: Buffer, isBinary: boolean): Promise<void> {
-    if (!this.#isAnswering || this.#socket.readyState !== this.#socket.OPEN) return;
     if (!this.#isFirst) return this.#receiveNext(data, isBinary);
     this.#isFirst = false;
     const message = parseFirstMessage(data, isBinary);
@@ -109,9 +114,13 @@ export class Session {
     await this.#control(processes, message);
   }
 
-  async #receiveNext(data: Buffer, isBinary: boolean): Promise<void> {
-    if (this.#connection !== undefined) return this.#connection.receive(data, isBinary);
-    throw new SessionError('invalid_request', 'this connection has had its one message');
+  #receiveNext(data: Buffer, isBinary: boolean): void {
+    if (!this.#isAnswering) return;
+    try {
+      this.#connection?.receive(data, isBinary);
+    } catch (error) {
+      this.#fail(error);
+    }
   }
 
   async #control(
@@ -147,6 +156,9 @@ export class Session {
 
   #close(): void {
     clearTimeout(this.#firstDeadline);
-    this.#connection?.close();
+    // Behind the messages that were received before.
+    this.#messages
+      .add(() => this.#connection?.close())
+      .catch((error: unknown) => this.#fail(error));
   }
 }

@@ -88,9 +88,9 @@ export class SandboxProcesses {
 
   constructor(options: SandboxProcessesOptions) {
     this.#options = options;
-    // A client has one message under way; the rest is what clients that left have left behind.
-    const { sessionMessageBytesMax, sessionInputLeftBytesMax } = LIMITS;
-    const bytesMax = options.attachedMax * sessionMessageBytesMax + sessionInputLeftBytesMax;
+    // All that clients may have under way; the rest is what clients that left have left behind.
+    const { sessionInputWaitingBytesMax, sessionInputLeftBytesMax } = LIMITS;
+    const bytesMax = options.attachedMax * sessionInputWaitingBytesMax + sessionInputLeftBytesMax;
     this.#waitingInput = { bytes: 0, bytesMax };
   }
 

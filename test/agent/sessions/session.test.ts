@@ -1,8 +1,8 @@
 /*
- * Version 2 of process sessions (docs/sessions.md), from the WebSocket to a process of a real guest
- * agent: what repeated, crossing and stalled clients do to its input and output.
+ * Process sessions (docs/sessions.md), most of them of version 2, from the WebSocket to a process of a
+ * real guest agent: what repeated, crossing, stalled and hasty clients do to its input and output.
  */
-import { randomUUID } from 'node:crypto';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import type { AddressInfo, Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -13,9 +13,10 @@ import { WebSocketServer } from 'ws';
 import { Session } from '../../../agent/sessions/session.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { createLogger } from '../../../shared/log.ts';
-import { KiB } from '../../../shared/units.ts';
+import { KiB, MiB } from '../../../shared/units.ts';
 import { type GuestProcesses, startProcesses } from '../../helpers/guest-processes.ts';
 import { TestSession } from '../../helpers/sessions.ts';
+import { waitFor } from '../../helpers/wait.ts';
 
 interface Context {
   readonly fixture: GuestProcesses;
@@ -59,11 +60,15 @@ test.after.always(async (t) => {
   await fixture[Symbol.asyncDispose]();
 });
 
-/** A connection of version 2, with its first message said. */
-async function open({ server }: Context, first: object): Promise<TestSession> {
+async function connectTo({ server }: Context): Promise<TestSession> {
   const { port } = server.address() as AddressInfo;
   const session = new TestSession(`ws://127.0.0.1:${port}`);
-  await session.until(() => session.isOpen);
+  return session.until(() => session.isOpen);
+}
+
+/** A connection with its first message said; of version 2 unless that says otherwise. */
+async function open(context: Context, first: object): Promise<TestSession> {
+  const session = await connectTo(context);
   session.say({ version: 2, ...first });
   await session.until(() => session.events.length > 0);
   return session;
@@ -228,6 +233,108 @@ test('input in very many frames takes no more memory than its bytes', async (t) 
   await other.end();
   await session.end();
   t.is(session.text, `ready\n${2 * filled + FRAMES}\n`);
+});
+
+/** What the client sends meanwhile arrives in one piece. */
+function inOnePiece({ rawSocket }: TestSession, send: () => void): void {
+  rawSocket?.cork();
+  send();
+  rawSocket?.uncork();
+}
+
+for (const isStarted of [true, false]) {
+  const when = isStarted ? 'input' : 'the first message and input';
+  test(`a client that closes right behind ${when} has sent all of it, and its end`, async (t) => {
+    const process = randomUUID();
+    const start = { version: 1, type: 'start', process_id: process, command: 'cat' };
+    const hasty = isStarted ? await open(t.context, start) : await connectTo(t.context);
+    inOnePiece(hasty, () => {
+      if (!isStarted) hasty.say(start);
+      for (const part of ['the ', 'last ', 'words']) hasty.write(part);
+      hasty.say({ type: 'close_stdin' });
+      hasty.socket.close();
+    });
+    await hasty.end();
+    const next = await open(t.context, { version: 1, type: 'attach', process_id: process });
+    await waitFor('the exit', async () => next.exit, 20_000);
+    t.is(next.text, 'the last words');
+    t.like(next.exit, { status: 'completed', exit_code: 0 });
+  });
+}
+
+test('input that is left behind by a client of version 1 reaches a process that reads later', async (t) => {
+  const process = randomUUID();
+  const command = 'mkfifo /run/later; echo ready; read go </run/later; sha256sum';
+  const start = { version: 1, type: 'start', process_id: process, command };
+  const hasty = await open(t.context, start);
+  await hasty.until(() => hasty.text === 'ready\n');
+  const input = randomBytes(MiB);
+  for (let at = 0; at < input.length; at += 50_000) hasty.write(input.subarray(at, at + 50_000));
+  hasty.say({ type: 'close_stdin' });
+  hasty.socket.close();
+  await hasty.end();
+  t.is(hasty.closed?.code, 1005, 'the server has read it all');
+  const other = await open(t.context, { type: 'start', command: 'echo go >/run/later' });
+  await other.end();
+  const next = await open(t.context, { version: 1, type: 'attach', process_id: process });
+  await waitFor('the exit', async () => next.exit, 20_000);
+  t.is(next.text, `ready\n${createHash('sha256').update(input).digest('hex')}  -\n`);
+});
+
+const SHORT_FRAMES = 10_000;
+
+test('short frames of version 1 are read while the process does not, and written together', async (t) => {
+  let writes = 0;
+  t.context.fixture.processes.useBy({
+    hold: () => () => undefined,
+    touch: () => {
+      writes += 1; // Each write is a use.
+    },
+    environment: () => ({}),
+  });
+  const command = 'mkfifo /run/short; echo ready; read go </run/short; wc -c';
+  const session = await open(t.context, { version: 1, type: 'start', command });
+  await session.until(() => session.text === 'ready\n');
+  const filled = 64 * KiB; // So much the guest takes at once.
+  session.write(Buffer.alloc(2 * filled));
+  inOnePiece(session, () => {
+    for (let sent = 0; sent < SHORT_FRAMES; sent += 1) session.write('x');
+  });
+  session.say({ type: 'close_stdin' });
+  await once(session.socket, 'pong', { signal: pinged(session) });
+  const other = await open(t.context, { type: 'start', command: 'echo go >/run/short' });
+  await other.end();
+  await session.end();
+  t.is(session.text, `ready\n${2 * filled + SHORT_FRAMES}\n`);
+  t.true(writes < 10, `${writes} writes`);
+
+  writes = 0;
+  const busy = await open(t.context, { version: 1, type: 'start', command: 'wc -c' });
+  inOnePiece(busy, () => {
+    for (let sent = 0; sent < SHORT_FRAMES; sent += 1) busy.write('x');
+  });
+  busy.say({ type: 'close_stdin' });
+  await busy.end();
+  t.is(busy.text, `${SHORT_FRAMES}\n`);
+  t.true(writes < SHORT_FRAMES / 10, `${writes} writes`);
+});
+
+test('a client of version 1 is not read when as much waits as may, and is never refused', async (t) => {
+  const command = 'mkfifo /run/long; echo ready; read go </run/long; wc -c';
+  const session = await open(t.context, { version: 1, type: 'start', command });
+  await session.until(() => session.text === 'ready\n');
+  const serverSocket = t.context.serverSockets.at(-1);
+  const frame = Buffer.alloc(LIMITS.sessionMessageBytesMax);
+  session.write(frame.subarray(0, MiB));
+  for (let sent = 0; sent < 5; sent += 1) session.write(frame);
+  session.say({ type: 'close_stdin' });
+  await waitFor('the pause', async () => serverSocket?.isPaused());
+  const { bytesRead = Infinity } = serverSocket ?? {};
+  t.true(bytesRead > 2 * MiB && bytesRead < 4.2 * MiB, `${bytesRead}`);
+  const other = await open(t.context, { type: 'start', command: 'echo go >/run/long' });
+  await other.end();
+  await session.end();
+  t.is(session.text, `ready\n${11 * MiB}\n`);
 });
 
 /** Pings the server, which answers once it has read what was sent before. */

@@ -164,9 +164,9 @@ test('input that clients leave behind is bounded for all processes together', as
     );
     client.process?.detach();
   }
-  // 2 MiB for each of two clients, and 16 MiB: ten of these.
+  // 4 MiB for each of two clients, and 16 MiB: twelve of these.
   processes.disconnect();
   fixture.link.close();
   const told = await Promise.all(outcomes);
-  t.is(told.filter((each) => each === 'no_capacity').length, 10);
+  t.is(told.filter((each) => each === 'no_capacity').length, 8);
 });
