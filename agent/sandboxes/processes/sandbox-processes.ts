@@ -205,6 +205,7 @@ export class SandboxProcesses {
   /** After `releaseClients`, when the sandbox runs on. */
   acceptAgain(): void {
     this.#isRefusing = false;
+    for (const process of this.#processes.values()) process.runOn();
     this.files.acceptAgain();
   }
 

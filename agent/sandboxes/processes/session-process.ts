@@ -22,6 +22,8 @@ export class SessionProcess {
   readonly input: ProcessInput;
   readonly #attachments = new Set<Attachment>();
   #channel: GuestChannel | undefined;
+  /** Whether the guest lets it wait for its clients, as far as this host has asked for that. */
+  #isFollowed = false;
   #end: ProcessEnd | undefined;
   /** All input before this offset was taken by the process. */
   #inputTaken = 0;
@@ -55,21 +57,23 @@ export class SessionProcess {
   /** Begins with the first client, who receives every byte. */
   begin(channel: GuestChannel): void {
     this.#channel = channel;
+    this.#isFollowed = true;
     this.input.resume(channel);
     for (const attachment of this.#attachments) attachment.begin(0);
+    this.runOn(); // The client may have been sent away meanwhile.
   }
 
   /** Goes on over a new channel, which tells it as this record. */
   adopt(channel: GuestChannel, record: GuestProcessRecord): void {
     this.#channel = channel;
+    this.#isFollowed = hasFlag(record, PROCESS_FLAGS.followed);
     this.receiveTaken(record.stdinTaken);
     if (hasFlag(record, PROCESS_FLAGS.exited)) this.#end ??= endOfProcess(record);
     if (this.hasEnded) this.input.end();
     else this.input.resume(channel);
     for (const attachment of this.#attachments) attachment.isLive = false;
     if (this.#attachments.size > 0) this.#follow();
-    // Nobody reads it: it is not to wait for anybody.
-    else if (hasFlag(record, PROCESS_FLAGS.followed)) this.#unfollow();
+    else this.runOn();
   }
 
   attach(attachment: Attachment): void {
@@ -134,6 +138,11 @@ export class SessionProcess {
     }
   }
 
+  /** Waits for nobody when it has no clients; see `releaseClients`. */
+  runOn(): void {
+    if (this.#isFollowed && this.#attachments.size === 0) this.#unfollow();
+  }
+
   /** The guest does not keep it any more. */
   evict(): void {
     const message = 'the process is not kept any more';
@@ -156,6 +165,7 @@ export class SessionProcess {
   #follow(): void {
     const channel = this.#channel;
     if (channel === undefined) return; // The next one is followed when it is there.
+    this.#isFollowed = true;
     const waiting = [...this.#attachments].filter(({ isLive }) => !isLive);
     // Not from what they were given: that would open the window again for a client that is stalled.
     const from = Math.min(...[...this.#attachments].map(({ acknowledged }) => acknowledged));
@@ -172,7 +182,8 @@ export class SessionProcess {
   }
 
   #unfollow(): void {
-    // The process is evicted, or the channel broke.
+    this.#isFollowed = false;
+    // A refusal: the process is evicted, or the channel broke.
     this.#channel?.unfollow(this.id).catch(() => undefined);
   }
 

@@ -5,12 +5,17 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
-import { GUEST_LIMITS } from '../../../../agent/guest-link/guest-protocol.ts';
+import { GUEST_LIMITS, PROCESS_FLAGS } from '../../../../agent/guest-link/guest-protocol.ts';
 import { MiB } from '../../../../shared/units.ts';
 import type { GuestPort } from '../../../helpers/guest.ts';
 import { newProcesses, startProcesses } from '../../../helpers/guest-processes.ts';
 import { InMemoryGuestLink } from '../../../helpers/in-memory-guest-link.ts';
-import { sessionSpec, startProcess, TestClient } from '../../../helpers/process-client.ts';
+import {
+  attachClient,
+  sessionSpec,
+  startProcess,
+  TestClient,
+} from '../../../helpers/process-client.ts';
 import { waitFor } from '../../../helpers/wait.ts';
 
 /** Cuts the connection again and again until the work is done. */
@@ -198,6 +203,35 @@ test('what a pause and an end of the machine tell', async (t) => {
   again.process = await processes.attach(client.processId, 0, again, () => undefined);
   processes.loseAll('cancelled', 'sandbox stopped');
   t.deepEqual(again.exit, { status: 'cancelled', reason: 'sandbox stopped', cursor: 0 });
+});
+
+test('after a pause that failed, a process whose clients were sent away waits for none', async (t) => {
+  await using fixture = await startProcesses();
+  const { processes, link } = fixture;
+  const client = new TestClient();
+  // The client acknowledges nothing, so the process waits for it.
+  const process = await processes.start(sessionSpec('seq 1000000'), client, client.started);
+  await waitFor('the window', async () => client.cursor === GUEST_LIMITS.outputWindow);
+  await link.channel?.freeze(5_000);
+  const starting = startProcess(processes, sessionSpec('seq 1000000'));
+  await sleep(50);
+  processes.releaseClients();
+  process.detach();
+  processes.acceptAgain();
+  await link.channel?.thaw();
+  await starting;
+  await waitFor(
+    'both ends',
+    async () => {
+      const records = (await link.channel?.list()) ?? [];
+      const ended = records.filter(({ flags }) => (flags & PROCESS_FLAGS.exited) !== 0);
+      return ended.length === 2;
+    },
+    20_000,
+  );
+  const again = await attachClient(processes, client.processId, 0);
+  await waitFor('the exit', async () => again.exit);
+  t.is(again.exit?.cursor, 6_888_896);
 });
 
 test('input beyond what may wait for a process that does not read is refused, not dropped', async (t) => {
