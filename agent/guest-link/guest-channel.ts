@@ -44,6 +44,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
   readonly instance: string;
   readonly #connection: GuestConnection;
   readonly #processes: GuestProcesses;
+  #isPoweringOff = false;
 
   private constructor(stream: Duplex, instance: string) {
     super();
@@ -315,6 +316,9 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
       case 'evicted':
         return this.#processes.receiveEvicted(frame);
       case 'poweringOff':
+        // A guest that powers off does not come back from it.
+        if (this.#isPoweringOff) throw new GuestProtocolError('guest powers off twice');
+        this.#isPoweringOff = true;
         this.emit('poweringOff', frame.isRequested !== 0);
         return;
       default:

@@ -72,6 +72,7 @@ export class InMemoryGuest {
   #stream: Duplex | undefined;
   #staged = Buffer.alloc(0);
   #isSilent = false;
+  #isPoweringOff = false;
 
   constructor(surroundings: Surroundings, from?: GuestMemory) {
     this.#surroundings = surroundings;
@@ -347,7 +348,9 @@ export class InMemoryGuest {
   }
 
   shutDown(isRequested: boolean): void {
-    this.#say({ type: 'poweringOff', request: 0, isRequested: Number(isRequested) });
+    const frame = { request: 0, isRequested: Number(isRequested) };
+    if (!this.#isPoweringOff) this.#say({ type: 'poweringOff', ...frame });
+    this.#isPoweringOff = true;
     for (const process of this.running) this.end(process, SIGTERM, PROCESS_FLAGS.signalled);
     this.#surroundings.ended('guest_shutdown');
   }

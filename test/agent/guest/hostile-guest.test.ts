@@ -57,6 +57,10 @@ const breaches: Record<string, readonly GuestFrame[]> = {
   'an end before its output': [output(0, piece), exited(10)],
   'two ends': [exited(0), exited(0)],
   'the end of an unknown process': [{ ...exited(0), id: randomUUID() } as GuestFrame],
+  'two ends of the guest': [
+    { type: 'poweringOff', request: 0, isRequested: 0 },
+    { type: 'poweringOff', request: 0, isRequested: 0 },
+  ],
   'input taken that was not sent': [{ type: 'taken', request: 0, id, offset: 1 }],
 };
 
