@@ -1,3 +1,4 @@
+import { LIMITS } from '../../../shared/limits.ts';
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../../guest-link/guest-errors.ts';
 import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
@@ -6,6 +7,10 @@ import type { Attachment, OutputPiece } from './attachment.ts';
 import { ProcessInput, type WaitingInput } from './process-input.ts';
 import { SessionError } from './session-error.ts';
 import { type SessionExit, sessionExit } from './session-exit.ts';
+
+/** As much of a command as listings need, in a string that does not keep the rest in memory. */
+const beginningOf = (command: string): string =>
+  Buffer.from(command.slice(0, LIMITS.sandboxCommandListedMax + 1)).toString();
 
 const hasFlag = (record: GuestProcessRecord, flag: number): boolean => (record.flags & flag) !== 0;
 
@@ -17,7 +22,7 @@ const hasFlag = (record: GuestProcessRecord, flag: number): boolean => (record.f
  */
 export class SessionProcess {
   readonly id: string;
-  /** Undefined when a former agent started it. */
+  /** Its first characters, one more than are listed. Undefined when a former agent started it. */
   readonly command: string | undefined;
   readonly input: ProcessInput;
   readonly #attachments = new Set<Attachment>();
@@ -37,7 +42,7 @@ export class SessionProcess {
     { command, received = 0 }: { readonly command?: string; readonly received?: number },
   ) {
     this.id = id;
-    this.command = command;
+    this.command = command === undefined ? undefined : beginningOf(command);
     this.input = new ProcessInput(id, waiting, received);
   }
 
