@@ -64,6 +64,11 @@ export class Snapshot {
     return toRecord(this.#row, this.#deps);
   }
 
+  /** Whether it exists: until then it may still be refused. */
+  get isJournalled(): boolean {
+    return this.#isJournalled;
+  }
+
   /** Whether its deletion has begun; parts of it may still exist. */
   get isDeleting(): boolean {
     return this.#isDeleting;
@@ -87,9 +92,19 @@ export class Snapshot {
     this.#isJournalled = true;
   }
 
-  /** Journals the outcome of the copy when that is known. */
-  complete(copied: Promise<StartState>): void {
-    this.#made = this.#complete(copied);
+  /**
+   * Makes the snapshot, and journals the outcome of the copy when that is known.
+   * @param begin journals it and begins the copy, or refuses it
+   * @returns resolves when the copy has begun
+   * @throws what `begin` throws
+   */
+  async make(begin: () => Promise<{ readonly copied: Promise<StartState> }>): Promise<void> {
+    const begun = begin();
+    this.#made = begun.then(
+      ({ copied }) => this.#complete(copied),
+      () => undefined,
+    );
+    await begun;
   }
 
   /** Publishes a new snapshot; resolves when the directory shows it. */
@@ -103,7 +118,7 @@ export class Snapshot {
     await this.#deps.publisher.publish(this.record);
   }
 
-  /** Resolves when the copy is complete or has failed; never rejects. */
+  /** Resolves when the copy is complete or has failed, or was refused; never rejects. */
   get made(): Promise<void> {
     return this.#made;
   }

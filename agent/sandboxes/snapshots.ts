@@ -80,18 +80,19 @@ export class Snapshots {
     this.#refuseIfKnown(snapshotId);
     const uid = this.#deps.uids.take();
     const snapshot = this.#add(newRow(source, { snapshotId, name, uid }));
+    const begin = async (): Promise<void> => {
+      this.#refuseIfDiscarded(snapshotId); // It may have waited for another copy.
+      const { config, environment, image } = source.row;
+      if (source.row.uid < 0) {
+        const message = 'the sandbox has no disk yet: it was stopped before its image was there';
+        throw new AppError('sandbox_start_conflict', message);
+      }
+      const policy = this.#deps.policies.copy(source.row, snapshotId);
+      await this.#holdImage(snapshotId, image);
+      await snapshot.insert({ config, environment, image, ...policy });
+    };
     try {
-      const { copied } = await source.snapshot({ vmId: snapshotId, uid }, async () => {
-        const { config, environment, image } = source.row;
-        if (source.row.uid < 0) {
-          const message = 'the sandbox has no disk yet: it was stopped before its image was there';
-          throw new AppError('sandbox_start_conflict', message);
-        }
-        const policy = this.#deps.policies.copy(source.row, snapshotId);
-        await this.#holdImage(snapshotId, image);
-        await snapshot.insert({ config, environment, image, ...policy });
-      });
-      snapshot.complete(copied);
+      await snapshot.make(() => source.snapshot({ vmId: snapshotId, uid }, begin));
     } catch (error) {
       this.#forget(snapshotId);
       throw error;
@@ -142,8 +143,9 @@ export class Snapshots {
     const snapshot = this.#snapshots.get(ref.snapshotId);
     if (snapshot === undefined || snapshot.row.accountId !== ref.accountId) return;
     await snapshot.made;
+    if (!snapshot.isJournalled || snapshot.isDeleting) return;
     // The account has found and used it, so it is in use after all.
-    if (snapshot.isDeleting || dependents() !== undefined) return;
+    if (dependents() !== undefined) return;
     await snapshot.remove();
   }
 
@@ -187,6 +189,11 @@ export class Snapshots {
   #refuseIfKnown(snapshotId: string): void {
     if (this.#snapshots.has(snapshotId))
       throw new AppError('outcome_unknown', 'the snapshot was begun before');
+    this.#refuseIfDiscarded(snapshotId);
+  }
+
+  /** @throws AppError `cancelled` */
+  #refuseIfDiscarded(snapshotId: string): void {
     if (this.#discarded.has(snapshotId))
       throw new AppError('cancelled', 'the snapshot was discarded');
   }

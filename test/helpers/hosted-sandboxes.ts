@@ -5,6 +5,7 @@ import type { Redis } from 'ioredis';
 import { pino } from 'pino';
 import { Journal } from '../../agent/journal/journal.ts';
 import type { SandboxRow } from '../../agent/journal/sandbox-journal.ts';
+import type { SnapshotRow } from '../../agent/journal/snapshot-journal.ts';
 import { type HostSandboxes, openSandboxes } from '../../agent/sandboxes/open-sandboxes.ts';
 import type { NewSandbox } from '../../agent/sandboxes/new-sandbox.ts';
 import type { SandboxRef } from '../../agent/sandboxes/sandbox-registry.ts';
@@ -136,6 +137,10 @@ export class HostedSandboxes implements AsyncDisposable {
   /** Rows of the journal. */
   async journalledSandboxes(): Promise<SandboxRow[]> {
     return (await this.#opened?.journal.sandboxes.list()) ?? [];
+  }
+
+  async journalledSnapshots(): Promise<SnapshotRow[]> {
+    return (await this.#opened?.journal.snapshots.list()) ?? [];
   }
 
   newSandbox(changes: Partial<NewSandbox['config']> = {}): NewSandbox {

@@ -193,6 +193,48 @@ test('a snapshot that its creator gave up is taken back, before and after it was
   t.is(await directory().get(accountId, snapshot.row.id), undefined);
 });
 
+for (const moment of ['waits for another copy', 'is journalled'] as const) {
+  test(`a snapshot that its creator gives up while it ${moment} leaves nothing`, async (t) => {
+    await using host = await TimedSandboxes.open(redis.redis);
+    const { hosted, time } = host;
+    const { registry, creator, accountId, machines } = hosted;
+    const source = await host.create();
+    const waits = moment === 'waits for another copy';
+    const goesOn = Promise.withResolvers<void>();
+    const { gate } = hosted;
+    const fork = { sandboxId: randomUUID(), name: 'fork', checkpoint: undefined };
+    if (waits) {
+      hosted.gate = (point, at) =>
+        point === 'before copy disk' ? goesOn.promise : gate(point, at);
+    } else {
+      interceptFailpoints(async (point) => {
+        if (point === 'before journal snapshot') await goesOn.promise;
+      });
+    }
+    const forking = waits ? creator.fork(refOf(source), fork) : undefined;
+    await time.settle();
+    const given = { snapshotId: randomUUID(), name: 'kept' };
+    const making = creator.snapshot(refOf(source), given);
+    const outcome = making.then(
+      () => 'made',
+      ({ code }: { code: string }) => code,
+    );
+    await time.settle();
+    const discarding = registry.discardSnapshot({ accountId, snapshotId: given.snapshotId });
+    await time.settle();
+    goesOn.resolve();
+    await Promise.all([forking, discarding]);
+    t.is(await outcome, waits ? 'cancelled' : 'made');
+    await time.settle();
+    t.deepEqual(
+      machines.list().toSorted(),
+      (waits ? [source.id, fork.sandboxId] : [source.id]).toSorted(),
+    );
+    t.deepEqual((await directory().list(accountId, {})).items, []);
+    t.deepEqual(await hosted.journalledSnapshots(), []);
+  });
+}
+
 test('an emptied directory is filled again, with names', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
   const { registry, accountId } = host.hosted;
