@@ -20,7 +20,7 @@ import { InputBacklog, type InputRun } from './input-backlog.ts';
 import { encodeOutput } from './output-frame.ts';
 import { CLOSE_CODES, hangUp, sendError, sendEvent, sendExit } from './session-socket.ts';
 
-/** What Node reads from a socket at once. */
+/** Node reads so many bytes from a socket at once. */
 const CHUNK_BYTES_MAX = 64 * KiB;
 
 /**

@@ -121,7 +121,7 @@ export class ApiKeys {
     };
     const max = LIMITS.apiKeysPerAccountMax;
     const args = [orderedMember(record.createdAt, record.id), max];
-    // As in `restore`, the index comes first.
+    // The index comes first, as in `restore`.
     if ((await addToIndex.run(this.#redis, [keys.apiKeys(account.id)], args)) !== 1) {
       throw new AppError('bad_request', `the account has ${max} API keys; delete one first`);
     }

@@ -113,7 +113,7 @@ function foundLines(output: Buffer): FoundLine[] {
   const hasBinary = output.includes(': WARNING: stopped searching');
   let found: FoundLine[] = [];
   for (let at = 0; at < output.length;) {
-    // As many characters as bytes, also where a name is no UTF-8.
+    // In Latin-1 there are as many characters as bytes, also where a name is no UTF-8.
     const binary = hasBinary ? BINARY.exec(output.toString('latin1', at, at + 8192)) : null;
     if (binary !== null) {
       const [note, name = ''] = binary;

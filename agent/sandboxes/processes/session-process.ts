@@ -8,7 +8,7 @@ import { ProcessInput, type WaitingInput } from './process-input.ts';
 import { SessionError } from './session-error.ts';
 import { type SessionExit, sessionExit } from './session-exit.ts';
 
-/** As much of a command as listings need, in a string that does not keep the rest in memory. */
+/** The part of a command that listings need, in a string that does not keep the rest in memory. */
 const beginningOf = (command: string): string =>
   Buffer.from(command.slice(0, LIMITS.sandboxCommandListedMax + 1)).toString();
 
