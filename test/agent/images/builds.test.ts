@@ -264,24 +264,27 @@ test.serial(
   },
 );
 
-test.serial('a host that cannot unpack an image leaves it to the others of its region', async (t) => {
-  const image = imageOf([fileLayer('kept')]);
-  const reference = await open.push('kept', 'one', image);
-  (await host.builder.bring({ reference }, { accountId })).release();
-  const source = { reference: `${open.name}/kept@${image.digest}`, digest: image.digest };
-  const points: string[] = [];
-  let isBroken = true;
-  interceptFailpoints(async (point) => {
-    points.push(point);
-    if (isBroken && point === 'before unpack image') throw new Error('no space left');
-  });
-  const second = await openImageHost(directory, [open], { name: 'host-d' });
-  t.teardown(() => second.close());
-  await t.throwsAsync(second.builder.bring(source, { accountId }), { instanceOf: ImageFailure });
-  isBroken = false;
-  (await second.builder.bring(source, { accountId })).release();
-  t.false(points.includes('before pull image'));
-});
+test.serial(
+  'a host that cannot unpack an image leaves it to the others of its region',
+  async (t) => {
+    const image = imageOf([fileLayer('kept')]);
+    const reference = await open.push('kept', 'one', image);
+    (await host.builder.bring({ reference }, { accountId })).release();
+    const source = { reference: `${open.name}/kept@${image.digest}`, digest: image.digest };
+    const points: string[] = [];
+    let isBroken = true;
+    interceptFailpoints(async (point) => {
+      points.push(point);
+      if (isBroken && point === 'before unpack image') throw new Error('no space left');
+    });
+    const second = await openImageHost(directory, [open], { name: 'host-d' });
+    t.teardown(() => second.close());
+    await t.throwsAsync(second.builder.bring(source, { accountId }), { instanceOf: ImageFailure });
+    isBroken = false;
+    (await second.builder.bring(source, { accountId })).release();
+    t.false(points.includes('before pull image'));
+  },
+);
 
 test.serial('what cannot be built says why', async (t) => {
   const [, port = ''] = open.name.split(':');
