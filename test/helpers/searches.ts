@@ -116,8 +116,8 @@ function foundLines(output: Buffer): FoundLine[] {
     // In Latin-1 there are as many characters as bytes, also where a name is no UTF-8.
     const binary = hasBinary ? BINARY.exec(output.toString('latin1', at, at + 8192)) : null;
     if (binary !== null) {
-      const [note, name = ''] = binary;
-      const path = Buffer.from(name, 'latin1').toString('utf8');
+      const [note, named = ''] = binary;
+      const path = Buffer.from(named, 'latin1').toString('utf8');
       found = found.filter(({ file }) => file !== path);
       at += note.length;
       continue;

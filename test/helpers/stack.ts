@@ -198,7 +198,8 @@ export class Stack {
     } catch (error) {
       // A stack that did not start may leave things behind; why it did not is the cause.
       await stack.stop().catch((left: unknown) => {
-        throw new AggregateError([error, left], `${toError(error).message}\n${String(left)}`);
+        const message = `${toError(error).message}\n${String(left)}`;
+        throw new Error(message, { cause: error });
       });
       throw error;
     }
