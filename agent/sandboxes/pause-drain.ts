@@ -13,13 +13,21 @@ interface PauseDrainDeps {
   readonly failed: () => void;
 }
 
+/** A wait under way. */
+interface Drain {
+  /** What begins the pause, in the order in which they came. */
+  readonly pauses: (() => Promise<void>)[];
+  readonly paused: Promise<void>;
+  readonly cancel: AbortController;
+}
+
 /**
  * Has pauses of one sandbox wait for the requests that its policy names in `drain_on_pause`. It
  * stays `running` meanwhile, and is paused in any case when the longest wait is over.
  */
 export class PauseDrain {
   readonly #deps: PauseDrainDeps;
-  #present: { readonly paused: Promise<void>; readonly cancel: AbortController } | undefined;
+  #present: Drain | undefined;
 
   constructor(deps: PauseDrainDeps) {
     this.#deps = deps;
@@ -27,14 +35,16 @@ export class PauseDrain {
 
   /**
    * Pauses once no such request is under way.
-   * @param pause begins the pause; not called when the sandbox stops running before
+   * @param pause begins the pause, or decides that there is to be none; not called when the sandbox
+   *   stops running before
    * @returns resolves when the pause has begun, or when callers have waited for that long enough
    * @throws what `pause` throws until then
    */
   async pause(row: SandboxRow, pause: () => Promise<void>): Promise<void> {
     const patterns = row.network.egress?.drain_on_pause ?? [];
     if (row.state !== 'running' || patterns.length === 0) return pause();
-    this.#present ??= this.#begin(row, pause);
+    this.#present ??= this.#begin(row);
+    this.#present.pauses.push(pause);
     const held = new AbortController();
     const long = sleep(LIMITS.networkDrainHeldMsMax, undefined, { signal: held.signal });
     try {
@@ -51,25 +61,25 @@ export class PauseDrain {
     this.#present = undefined;
   }
 
-  #begin(row: SandboxRow, pause: () => Promise<void>) {
+  #begin(row: SandboxRow): Drain {
     const cancel = new AbortController();
-    const paused = this.#drainAndPause(row, pause, cancel.signal);
+    const pauses: Drain['pauses'] = [];
+    const paused = this.#drainAndPause(row, { pauses, cancel });
     runInBackground('sandbox.drain', async () => {
       await paused.catch((error: unknown) => {
         this.#deps.log.warn({ sandboxId: row.id, err: toError(error) }, 'sandbox:drainFailed');
         this.#deps.failed();
       });
-      if (this.#present?.cancel === cancel) this.#present = undefined;
     });
-    return { paused, cancel };
+    return { pauses, paused, cancel };
   }
 
   async #drainAndPause(
     row: SandboxRow,
-    pause: () => Promise<void>,
-    cancelled: AbortSignal,
+    { pauses, cancel }: Pick<Drain, 'pauses' | 'cancel'>,
   ): Promise<void> {
     const { policies, log } = this.#deps;
+    const cancelled = cancel.signal;
     const signal = AbortSignal.any([cancelled, AbortSignal.timeout(LIMITS.networkDrainMsMax)]);
     try {
       await policies.drained(row, signal);
@@ -78,6 +88,11 @@ export class PauseDrain {
         log.warn({ sandboxId: row.id, err: toError(error) }, 'sandbox:drainIncomplete');
       }
     }
-    if (!cancelled.aborted) await pause();
+    try {
+      // A time limit's may decide against it, and others come meanwhile.
+      for (const pause of pauses) if (!cancelled.aborted) await pause();
+    } finally {
+      if (this.#present?.cancel === cancel) this.#present = undefined;
+    }
   }
 }

@@ -129,6 +129,30 @@ test('a limit that was reached without an agent counts as soon as there is one',
   t.pass();
 });
 
+test('a pause that is asked for counts although a limit has been waiting and is withdrawn', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { time, hosted } = host;
+  const network: NetworkPolicy = { egress: { default: 'allow', drain_on_pause: ['*.example'] } };
+  const sandbox = { ...hosted.newSandbox({ idleTtlSeconds: 60 }), network };
+  const actor = await hosted.creator.create(sandbox);
+  await host.until(actor, 'running');
+  const over = Promise.withResolvers<void>();
+  let drains = 0;
+  hosted.policies.draining = () => {
+    drains += 1;
+    return over.promise;
+  };
+  await time.pass(60_000);
+  t.is(drains, 1, 'the limit waits for a request');
+  actor.holdIdle(); // It is in use again.
+  const pausing = actor.pause();
+  await time.settle();
+  t.is(drains, 1, 'both wait for the same');
+  over.resolve();
+  await pausing;
+  await host.until(actor, 'paused');
+});
+
 test('a limit counts again when the pause fails that has waited for requests', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
   const { time, hosted } = host;
