@@ -8,7 +8,10 @@ import type { Deps } from './deps.ts';
 const POLL_MS = 100;
 
 /** @throws AppError `not_found` */
-export async function findHostEntry({ directory }: Deps, hostId: string): Promise<HostEntry> {
+export async function findHostEntry(
+  { directory }: Pick<Deps, 'directory'>,
+  hostId: string,
+): Promise<HostEntry> {
   const entry = await directory.hosts.get(hostId);
   if (entry === undefined) throw noHost(hostId);
   return entry;
@@ -40,7 +43,7 @@ export async function fenceHost(deps: Deps, hostId: string): Promise<HostEntry> 
   return findHostEntry(deps, hostId);
 }
 
-async function findAwayHost(deps: Deps, hostId: string): Promise<HostEntry> {
+async function findAwayHost(deps: Pick<Deps, 'directory'>, hostId: string): Promise<HostEntry> {
   const entry = await findHostEntry(deps, hostId);
   if (!isPresent(entry)) return entry;
   const message = `${hostId} was heard of seconds ago: stop its agent, and try again in 15 s`;
@@ -53,7 +56,10 @@ async function findAwayHost(deps: Deps, hostId: string): Promise<HostEntry> {
  * off: the host goes last.
  * @throws AppError `not_found`, `host_in_use` unless it is away
  */
-export async function removeHost(deps: Deps, hostId: string): Promise<void> {
+export async function removeHost(
+  deps: Pick<Deps, 'directory' | 'hub'>,
+  hostId: string,
+): Promise<void> {
   const { directory } = deps;
   await findAwayHost(deps, hostId);
   for (const { id } of await directory.accounts.list()) await removeWorkOf(deps, id, hostId);
@@ -63,13 +69,15 @@ export async function removeHost(deps: Deps, hostId: string): Promise<void> {
 }
 
 async function removeWorkOf(
-  { directory: { sandboxes, snapshots, disks, diskLeases } }: Deps,
+  { directory: { sandboxes, snapshots, disks, diskLeases } }: Pick<Deps, 'directory'>,
   accountId: string,
   hostId: string,
 ): Promise<void> {
   for (const record of await sandboxes.list(accountId)) {
     if (record.hostId !== hostId) continue;
-    await sandboxes.remove({ accountId, sandboxId: record.id, name: record.config.name });
+    const named = { accountId, sandboxId: record.id, name: record.config.name };
+    // Another host may have taken it since the list was read.
+    await sandboxes.remove(named, record.revision);
   }
   for await (const record of everyPage((page) => snapshots.list(accountId, page))) {
     if (record.hostId === hostId) await snapshots.remove(record);
