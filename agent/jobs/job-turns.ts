@@ -1,6 +1,7 @@
 import { AppError } from '../../shared/errors.ts';
 import { type JobKind, jobKind } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { timerMs } from '../../shared/units.ts';
 import { FairTurns, type Turn } from '../queues/fair-turns.ts';
 
 /** The parts of a job that decide which turns it waits for, and how long. */
@@ -9,6 +10,10 @@ interface WaitingJob {
   readonly payload: { readonly accountId: string };
   readonly deadlineAt: number;
 }
+
+/** A discard is never repeated, so it must not be refused. */
+export const isDiscard = (kind: JobKind): boolean =>
+  kind === 'sandbox.discard' || kind === 'snapshot.discard';
 
 /**
  * Hands out turns for jobs between accounts. Jobs that run commands on disks take turns elsewhere.
@@ -37,19 +42,21 @@ export class JobTurns {
    * @throws AppError `no_capacity`; `timeout` when the job's deadline passes before its turn comes
    */
   async take(job: WaitingJob): Promise<Turn | undefined> {
-    // A refused discard would never be repeated, so a discard needs no turn.
     const { queue } = jobKind(job.kind);
-    if (queue === 'exec' || job.kind === 'sandbox.discard') return undefined;
+    if (queue === 'exec' || isDiscard(job.kind)) return undefined;
     const turns = queue === 'sandbox' ? this.#sandboxes : this.#host;
     const late = new AbortController();
-    const timer = setTimeout(() => {
-      late.abort(
-        new AppError(
-          'timeout',
-          'the deadline passed while the job waited for its turn; it was not begun',
-        ),
-      );
-    }, job.deadlineAt - Date.now());
+    const timer = setTimeout(
+      () => {
+        late.abort(
+          new AppError(
+            'timeout',
+            'the deadline passed while the job waited for its turn; it was not begun',
+          ),
+        );
+      },
+      timerMs(job.deadlineAt - Date.now()),
+    );
     try {
       return await turns.acquire(job.payload.accountId, late.signal);
     } finally {

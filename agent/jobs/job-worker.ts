@@ -17,7 +17,7 @@ import { toAppError } from '../system/to-app-error.ts';
 import type { ControlLinks } from '../links/control-link.ts';
 import { FairTurns } from '../queues/fair-turns.ts';
 import { handleJob, type JobAnswer, type JobHandlers } from './job-handlers.ts';
-import { JobTurns } from './job-turns.ts';
+import { isDiscard, JobTurns } from './job-turns.ts';
 import { LostJobs } from './lost-jobs.ts';
 import { PromptWorker } from './prompt-worker.ts';
 import type { Histogram } from '../../shared/metrics.ts';
@@ -258,8 +258,7 @@ export class JobWorker {
         'the deadline passed before the job was taken from its queue; it was not begun',
       );
     }
-    // A discard is never repeated, so it is done even while the host shuts down.
-    if (this.#isDraining && isOfSandbox(job) && job.kind !== 'sandbox.discard') {
+    if (this.#isDraining && isOfSandbox(job) && !isDiscard(job.kind)) {
       throw new AppError('unavailable', 'the host is shutting down; try again');
     }
     const turn = await this.#turns.take(job);
