@@ -254,6 +254,8 @@ export const LIMITS = {
   removalRetryMsMax: 60_000,
   // How long an agent that shuts down waits for a pause or fork; the next agent recovers it.
   sandboxDetachMs: 5_000,
+  // How long a host that goes down waits for a sandbox that it is just taking.
+  sandboxTakenMsMax: 5_000,
   sandboxResumesAtOnceMax: 8,
   // How deep forks of forks may go: every generation adds a layer to the disk.
   sandboxForkDepthMax: 16,

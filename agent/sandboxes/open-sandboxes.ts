@@ -250,6 +250,15 @@ async function recover(
   };
 }
 
+/** First of all nothing is taken any more: it would be started, and run on. */
+async function stopAll(
+  registry: Pick<SandboxRegistry, 'stopAll'>,
+  mover: Pick<SandboxMover, 'stopTaking'> | undefined,
+): Promise<void> {
+  await mover?.stopTaking();
+  await registry.stopAll();
+}
+
 /** Recovers the sandboxes in the journal and removes the remains of all others. */
 export async function openSandboxes(
   settings: SandboxSettings,
@@ -307,7 +316,7 @@ export async function openSandboxes(
       capacity.follow(order);
       taking?.mover.follow(order, toldAt);
     },
-    stopAll: () => registry.stopAll(),
+    stopAll: () => stopAll(registry, taking?.mover),
     async close() {
       stopAnnouncing();
       await taking?.close();

@@ -4,6 +4,7 @@ import { isPresent } from '../../shared/directory/hosts.ts';
 import { toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import { settledWithin } from '../../shared/settled-within.ts';
 import type { HostOrder } from '../../shared/schemas/host.ts';
 import type { HostCapacity } from './host-capacity.ts';
 import type { MachineDriver } from './machine-driver.ts';
@@ -52,6 +53,10 @@ export class SandboxMover {
   /** After how many of them the storage has told which sandboxes this host still has. */
   #silencesKnown = 0;
   #isClosed = false;
+  /** Whether this host takes no sandbox any more, since it goes down. */
+  #takesNothing = false;
+  /** The present look, or the last one. */
+  #looking: Promise<void> = Promise.resolve();
   /** Machines that cannot be read, each reported once. */
   readonly #unread = new Set<string>();
 
@@ -73,9 +78,21 @@ export class SandboxMover {
     if (this.#stops.length > 0) return;
     const everyMs = LIMITS.sandboxMoveLookMs;
     this.#stops.push(
-      repeatUntilStopped('sandbox.move', everyMs, () => this.#look()),
+      repeatUntilStopped('sandbox.move', everyMs, async () => {
+        this.#looking = this.#look();
+        await this.#looking;
+      }),
       repeatUntilStopped('sandbox.leaveTaken', everyMs, () => this.#leavePublished()),
     );
+  }
+
+  /**
+   * Takes no sandbox from now on, and goes on with none that it has taken in vain. The host still shows
+   * that it is alive. Resolves once what was being taken is here, or does not come in time.
+   */
+  async stopTaking(): Promise<void> {
+    this.#takesNothing = true;
+    await settledWithin(this.#looking, LIMITS.sandboxTakenMsMax);
   }
 
   async close(): Promise<void> {
@@ -96,11 +113,11 @@ export class SandboxMover {
     await watch.beat();
     await departures.leaveTaken();
     this.#silencesKnown = silences;
-    await offers.takeBack();
+    if (!this.#takesNothing) await offers.takeBack();
     await using lost = await watch.lost();
     if (this.#order === 'drained') await this.#giveAll();
-    else await adopter.repeatFailed();
-    if (this.#order === 'up') await this.#takeAll(lost.hostIds);
+    else if (!this.#takesNothing) await adopter.repeatFailed();
+    if (this.#mayTake) await this.#takeAll(lost.hostIds);
   }
 
   /**
@@ -148,12 +165,16 @@ export class SandboxMover {
     let left = max;
     const vmIds = max > 0 ? await carrier.storage.list(place) : [];
     for (const vmId of vmIds.toSorted(() => Math.random() - 0.5)) {
-      if (left === 0 || this.#isClosed || this.#order !== 'up') break;
+      if (left === 0 || !this.#mayTake) break;
       if (!(await this.#canTake(vmId, place))) continue;
       if (!(await carrier.storage.take(vmId, place))) continue;
       if (await adopter.adopt(vmId)) left -= 1;
     }
     return left;
+  }
+
+  get #mayTake(): boolean {
+    return this.#order === 'up' && !this.#isClosed && !this.#takesNothing;
   }
 
   async #canTake(vmId: string, place: Place): Promise<boolean> {

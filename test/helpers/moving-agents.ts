@@ -63,7 +63,7 @@ export type Asked =
   | { readonly call: 'hold'; readonly point: string | undefined }
   /** Has what reaches a point next fail there, as on a full disk. */
   | { readonly call: 'fail'; readonly point: string }
-  | { readonly call: 'rows' | 'takeReached' | 'failing' };
+  | { readonly call: 'rows' | 'takeReached' | 'failing' | 'stopAll' };
 
 export type Answer =
   | { readonly value: unknown }

@@ -114,6 +114,26 @@ serial(
   },
 );
 
+serial('a host that goes down takes nothing more from others', async (t) => {
+  await using region = await MovingRegion.open({ hosts: 2, offerMs: 500 });
+  const [giver, ending] = region.hosts as [MovingHost, MovingHost];
+  const known = await make(region, giver, 'pause');
+  const running = await make(region, ending);
+  await ending.ask({ call: 'stopAll' });
+  t.is((await rested(region, running.id, ending)).row.state, 'paused');
+  await region.order(giver, 'drained');
+  await waitFor('what is not taken', async () => (await failingOf(giver)).give === 1);
+  await region.order(giver, 'up');
+  for (const [{ id }, host] of [
+    [known, giver],
+    [running, ending],
+  ] as const) {
+    await rested(region, id, host);
+    await remove(host, id);
+  }
+  await checkNothingLeft(t, region);
+});
+
 serial(
   'sandboxes that no other host takes stay, can be read, and go as soon as one takes them',
   async (t) => {
