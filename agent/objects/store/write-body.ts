@@ -36,7 +36,7 @@ export async function writeBody(
     const written = chunks;
     const work = [writeChunks(fd, writtenBytes, written), addToMd5(md5, written)];
     if (checksum !== undefined) work.push(checksum.add(written));
-    batch = Promise.all(work).then(() => freeAll(written));
+    batch = allEnded(work).then(() => freeAll(written));
     batch.catch(() => undefined); // The next await throws it.
     writtenBytes += batchBytes;
     [chunks, batchBytes] = [[], 0];
@@ -63,6 +63,12 @@ export async function writeBody(
     // Once this returns, the descriptor may be closed and its number reused.
     await Promise.allSettled([batch, window]);
   }
+}
+
+/** Throws the first failure once all of the work has ended: what has not failed still uses the file. */
+async function allEnded(work: readonly Promise<unknown>[]): Promise<void> {
+  await Promise.allSettled(work);
+  await Promise.all(work);
 }
 
 /**
