@@ -9,8 +9,9 @@ import type { OnThread } from './shared-threads.ts';
  * Output of commands in sandboxes, on the host's disk. A command's output is a series of segments
  * `<exec>.<offset of its first byte>`, each a series of frames: u8 stream (1 stdout, 2 stderr), u32
  * length, bytes. Frames are only appended. When a segment is full, the next one begins and the one
- * before it is removed, so that the newest output is kept. If a crash cuts off the last frame, the
- * guest sends it again: its ring keeps output until it is acknowledged, which only whole frames are.
+ * before it is removed, so that the newest output is kept. If a crash or a failed write cuts off the
+ * last frame, the guest sends it again: its ring keeps output until it is acknowledged, which only
+ * whole frames are.
  */
 
 const HEAD_BYTES = 5;
@@ -57,20 +58,35 @@ export interface OutputPlace {
   readonly onThread: OnThread;
 }
 
-/** The output of a command that runs; one writer at a time. */
+/** A command's segments; the last one is written to. */
+interface Segments {
+  readonly starts: number[];
+  /** Where the whole frames of the last one end. */
+  readonly wholeBytes: number;
+}
+
+/** The output of a command that runs; one writer at a time. After a failure it can be written on. */
 export class ExecOutput {
   readonly #directory: string;
   readonly #execId: string;
   readonly #onThread: OnThread;
-  #starts: number[];
+  readonly #starts: number[];
+  /** Where the whole frames of the last segment end: it is cut there when it is opened. */
+  #wholeBytes: number;
   #file: FileHandle | undefined;
   #end: number;
 
-  private constructor(place: OutputPlace, execId: string, starts: number[], end: number) {
+  private constructor(
+    place: OutputPlace,
+    execId: string,
+    { starts, wholeBytes }: Segments = { starts: [], wholeBytes: 0 },
+    end = 0,
+  ) {
     this.#directory = place.directory;
     this.#onThread = place.onThread;
     this.#execId = execId;
     this.#starts = starts;
+    this.#wholeBytes = wholeBytes;
     this.#end = end;
   }
 
@@ -78,7 +94,7 @@ export class ExecOutput {
   static create(place: OutputPlace, execId: string): Promise<ExecOutput> {
     return place.onThread(async () => {
       await mkdir(place.directory, { recursive: true, mode: 0o700 });
-      return new ExecOutput(place, execId, [], 0);
+      return new ExecOutput(place, execId);
     });
   }
 
@@ -92,15 +108,14 @@ export class ExecOutput {
     await mkdir(directory, { recursive: true, mode: 0o700 });
     const starts = await segmentStarts(directory, execId);
     const last = starts.at(-1);
-    if (last === undefined) return new ExecOutput(place, execId, [], 0);
+    if (last === undefined) return new ExecOutput(place, execId);
     const path = join(directory, segmentName(execId, last));
     let end = last;
     const wholeBytes = await eachFrame(await readFile(path), (_stream, from, to) => {
       end += to - from;
     });
-    const output = new ExecOutput(place, execId, starts, end);
-    output.#file = await open(path, 'a', 0o600);
-    await output.#file.truncate(wholeBytes);
+    const output = new ExecOutput(place, execId, { starts, wholeBytes }, end);
+    output.#file = await output.#openSegment(last, wholeBytes);
     return output;
   }
 
@@ -143,37 +158,64 @@ export class ExecOutput {
     const head = Buffer.alloc(HEAD_BYTES);
     head.writeUInt8(stream);
     head.writeUInt32LE(fresh.length, 1);
-    await file.appendFile(Buffer.concat([head, fresh]));
+    try {
+      await file.appendFile(Buffer.concat([head, fresh]));
+    } catch (error) {
+      // A part of the frame may have been written: the next one opens the segment, and cuts it off.
+      await this.#close().catch(() => undefined);
+      throw error;
+    }
+    this.#wholeBytes += HEAD_BYTES + fresh.length;
     this.#end += fresh.length;
   }
 
+  /** The file is closed also when this fails. */
   async #close(): Promise<void> {
-    await this.#file?.close();
+    const file = this.#file;
     this.#file = undefined;
+    await file?.close();
   }
 
   /** Drops the older output: the guest has lost the bytes in between, and a gap must not go unseen. */
   async #skipTo(offset: number): Promise<void> {
     await this.#close();
-    for (const start of this.#starts.splice(0)) await this.#remove(start);
+    await this.#dropOldest(0);
     this.#end = offset;
   }
 
   async #segment(): Promise<FileHandle> {
-    const start = this.#starts.at(-1);
-    if (start !== undefined && this.#end - start < LIMITS.sandboxExecOutputBytes) {
-      if (this.#file !== undefined) return this.#file;
-    } else {
-      await this.#file?.close();
-      while (this.#starts.length > 1) await this.#remove(this.#starts.shift() ?? 0);
-      this.#starts.push(this.#end);
+    const last = this.#starts.at(-1);
+    if (last !== undefined && this.#end - last < LIMITS.sandboxExecOutputBytes) {
+      return (this.#file ??= await this.#openSegment(last, this.#wholeBytes));
     }
-    const name = segmentName(this.#execId, this.#starts.at(-1) ?? this.#end);
-    return (this.#file = await open(join(this.#directory, name), 'a', 0o600));
+    await this.#close();
+    await this.#dropOldest(1);
+    const file = await this.#openSegment(this.#end, 0);
+    this.#starts.push(this.#end);
+    this.#wholeBytes = 0;
+    return (this.#file = file);
   }
 
-  async #remove(start: number): Promise<void> {
-    await rm(join(this.#directory, segmentName(this.#execId, start)), { force: true });
+  /** Opens a segment, which may be new, and cuts off what is not whole. */
+  async #openSegment(start: number, wholeBytes: number): Promise<FileHandle> {
+    const name = segmentName(this.#execId, start);
+    const file = await open(join(this.#directory, name), 'a', 0o600);
+    try {
+      await file.truncate(wholeBytes);
+      return file;
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
+  }
+
+  /** Removes all segments but the newest `kept`; each is known until it is gone. */
+  async #dropOldest(kept: number): Promise<void> {
+    for (let oldest = this.#starts[0]; oldest !== undefined; oldest = this.#starts[0]) {
+      if (this.#starts.length <= kept) return;
+      await rm(join(this.#directory, segmentName(this.#execId, oldest)), { force: true });
+      this.#starts.shift();
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 /* Output of commands in sandboxes on the host's disk: the newest is kept, whatever cut a writer off. */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { mkdir, readdir, stat, truncate, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, rename, rm, rmdir, stat, truncate, writeFile } from 'node:fs/promises';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
@@ -14,8 +14,9 @@ import {
 } from '../../../../agent/sandboxes/execs/exec-output.ts';
 import { onAnyThread } from '../../../../agent/sandboxes/execs/shared-threads.ts';
 import { LIMITS } from '../../../../shared/limits.ts';
+import { mountSmall } from '../../../helpers/small-storage.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
-import { KiB } from '../../../../shared/units.ts';
+import { KiB, MiB } from '../../../../shared/units.ts';
 
 const placeAt = (directory: string): OutputPlace => ({ directory, onThread: onAnyThread });
 
@@ -119,6 +120,77 @@ test('a writer cut off at any byte: the next one knows what is whole, and asks f
     }),
     { numRuns: 200 },
   );
+});
+
+test('output that was written in part when its storage was full is whole when it comes again', async (t) => {
+  await using directory = await temporaryDirectory();
+  const path = join(directory.path, 'small');
+  const storage = mountSmall(path, 1);
+  const place = placeAt(path);
+  const id = randomUUID();
+  const output = await ExecOutput.open(place, id);
+  try {
+    const [first, second] = [randomBytes(100 * KiB), randomBytes(100 * KiB)];
+    await output.append(1, 0, first);
+    await writeFile(join(path, 'filler'), Buffer.alloc(MiB - 150 * KiB));
+    await t.throwsAsync(output.append(1, first.length, second), { code: 'ENOSPC' });
+    const segment = join(path, `${id}.0`);
+    t.true((await stat(segment)).size > first.length + 10, 'a part of it was written');
+    await t.throwsAsync(output.append(1, first.length, second), { code: 'ENOSPC' });
+    await rm(join(path, 'filler'));
+    await output.append(1, first.length, second.subarray(0, 10));
+    await output.append(2, first.length + 10, Buffer.from('problem'));
+    const { stdout, stderr } = await readExecOutput(place, id);
+    t.true(stdout.equals(Buffer.concat([first, second.subarray(0, 10)])));
+    t.is(String(stderr), 'problem');
+    const again = await ExecOutput.open(place, id);
+    await again.close();
+    t.is(again.end, output.end);
+  } finally {
+    await output.close();
+    storage.unmount();
+  }
+});
+
+test('a segment that could not be begun, or an old one removed, is when the output comes again', async (t) => {
+  await using directory = await temporaryDirectory();
+  const id = randomUUID();
+  const output = await ExecOutput.open(placeAt(directory.path), id);
+  const full = Buffer.alloc(LIMITS.sandboxExecOutputBytes, 'a');
+  await output.append(1, 0, full);
+  const second = join(directory.path, `${id}.${full.length}`);
+  await mkdir(second); // Opening it fails.
+  await t.throwsAsync(output.append(1, full.length, full), { code: 'EISDIR' });
+  await rmdir(second);
+  await output.append(1, full.length, full);
+  const first = join(directory.path, `${id}.0`);
+  const aside = join(directory.path, 'aside');
+  await rename(first, aside);
+  await mkdir(first); // Nor can it be removed as a file.
+  await t.throwsAsync(output.append(1, output.end, Buffer.from('end')));
+  t.is(output.droppedBytes, 0);
+  await rmdir(first);
+  await output.append(1, output.end, Buffer.from('end'));
+  t.is(output.droppedBytes, full.length);
+  const { stdout } = await readExecOutput(placeAt(directory.path), id);
+  t.true(stdout.equals(Buffer.concat([full, Buffer.from('end')])));
+  await output.close();
+});
+
+test('output older than a gap goes also when it could not be removed at first', async (t) => {
+  await using directory = await temporaryDirectory();
+  const id = randomUUID();
+  const output = await ExecOutput.open(placeAt(directory.path), id);
+  await output.append(1, 0, Buffer.from('old'));
+  const first = join(directory.path, `${id}.0`);
+  await rename(first, join(directory.path, 'aside'));
+  await mkdir(first);
+  await t.throwsAsync(output.append(1, 100, Buffer.from('new')));
+  await rmdir(first);
+  await rename(join(directory.path, 'aside'), first);
+  await output.append(1, 100, Buffer.from('new'));
+  t.is(String((await readExecOutput(placeAt(directory.path), id)).stdout), 'new');
+  await output.close();
 });
 
 test('removing takes only the output of this command', async (t) => {
