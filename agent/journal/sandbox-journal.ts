@@ -82,6 +82,9 @@ export interface SandboxExecRow extends SandboxExecRecord {
   readonly ending: 'cancelled' | 'timed_out' | undefined;
 }
 
+/** A command but for its text, which can be long: what is kept in memory of those that run. */
+export type SandboxExecState = Omit<SandboxExecRow, 'command'>;
+
 const table = {
   name: 'sandboxes',
   columns: [
@@ -115,7 +118,7 @@ const table = {
   ],
 };
 
-/** The columns of a command but for its text, which can be long. */
+/** The columns of a {@link SandboxExecState}. */
 const execColumns = [
   'id',
   'sandbox_id',
@@ -207,7 +210,7 @@ const toSandbox = (row: Row): SandboxRow => ({
   isDeleting: row['is_deleting'] === 1,
 });
 
-function toExec(row: Row): SandboxExecRow {
+function toExecState(row: Row): SandboxExecState {
   const finishedAt = text(row['finished_at']);
   const exitCode = number(row['exit_code']);
   const exitReason = text(row['exit_reason']);
@@ -215,7 +218,6 @@ function toExec(row: Row): SandboxExecRow {
   return {
     id: String(row['id']),
     sandboxId: String(row['sandbox_id']),
-    command: String(row['command']),
     timeoutAt: number(row['timeout_at']),
     status: String(row['status']) as SandboxExecStatus,
     ending: text(row['ending']) as SandboxExecRow['ending'],
@@ -227,6 +229,11 @@ function toExec(row: Row): SandboxExecRow {
     droppedBytes: Number(row['dropped_bytes']),
   };
 }
+
+const toExec = (row: Row): SandboxExecRow => ({
+  ...toExecState(row),
+  command: String(row['command']),
+});
 
 /**
  * The tables of sandboxes in the journal. Every write is durable when its promise resolves, but for
@@ -291,7 +298,7 @@ export class SandboxJournal {
    * Writes the fields of a command that can change. A command that has ended is left alone, because
    * a write that began while it ran may arrive late.
    */
-  async saveExec(row: SandboxExecRow): Promise<void> {
+  async saveExec(row: SandboxExecState): Promise<void> {
     await run(
       this.#database,
       `UPDATE sandbox_execs SET (status, ending, finished_at, exit_code, exit_reason,
@@ -351,10 +358,10 @@ export class SandboxJournal {
   }
 
   /** The running commands of a sandbox in the order of their execution. */
-  async runningExecs(sandboxId: string): Promise<SandboxExecRow[]> {
-    const sql = `SELECT * FROM sandbox_execs
+  async runningExecs(sandboxId: string): Promise<SandboxExecState[]> {
+    const sql = `SELECT ${execColumns} FROM sandbox_execs
                  WHERE sandbox_id = ? AND status = 'running' ORDER BY position`;
-    return (await all(this.#database, sql, [sandboxId])).map(toExec);
+    return (await all(this.#database, sql, [sandboxId])).map(toExecState);
   }
 
   /** Ids of the ended commands of a sandbox, oldest first. */

@@ -4,7 +4,7 @@ import type { SandboxUsage } from '../../shared/jobs/sandbox-kinds.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import { paths } from '../system/paths.ts';
-import type { SandboxExecRow, SandboxRow } from '../journal/sandbox-journal.ts';
+import type { SandboxExecState, SandboxRow } from '../journal/sandbox-journal.ts';
 import { dependentForksOf, type DependentForks, type Family, familyOf } from './fork-tree.ts';
 import { shutDown } from './shut-down.ts';
 import type { OutputPlace } from './execs/exec-output.ts';
@@ -216,7 +216,7 @@ export class SandboxRegistry {
     const present = (): SandboxRow => this.#actors.get(id)?.row ?? row;
     const own = { directory: paths.sandboxOutput(dataDir, id), onThread: onAnyThread };
     const place = (): OutputPlace => carrier?.outputOf(present()) ?? own;
-    const keep = carrier && ((exec: SandboxExecRow) => carrier.keepExec(present(), exec));
+    const keep = carrier && ((exec: SandboxExecState) => carrier.keepExec(present(), exec));
     const parts = { place, journal, keep, log };
     const execs = new SandboxExecs(id, config.maxConcurrentExecs, parts);
     const attachedMax = config.maxConcurrentExecs;

@@ -42,7 +42,8 @@ export const spec = (command: string): SandboxExecSpec => ({
 /** A journal with one sandbox that may run two commands at once. */
 export async function openExecs() {
   const directory = await temporaryDirectory();
-  const journal = await Journal.open(join(directory.path, 'journal.sqlite'));
+  const journalPath = join(directory.path, 'journal.sqlite');
+  const journal = await Journal.open(journalPath);
   const output = join(directory.path, 'output');
   const row = newSandbox();
   await journal.sandboxes.insert(row);
@@ -58,6 +59,7 @@ export async function openExecs() {
     execs,
     link,
     journal: journal.sandboxes,
+    journalPath,
     sandboxId: row.id,
     /** Where the output of its commands lies. */
     output,

@@ -115,7 +115,7 @@ export async function readJournal(path: string): Promise<JournalContents> {
   const journal = await Journal.open(path);
   try {
     const sandboxes = await journal.sandboxes.list();
-    const commands = sandboxes.map(({ id }) => journal.sandboxes.runningExecs(id));
+    const commands = sandboxes.map(({ id }) => journal.sandboxes.listExecs(id, 100, 100));
     const contents: JournalContents = {
       execs: await journal.execs(),
       sandboxes,

@@ -2,7 +2,7 @@
 import { readdir } from 'node:fs/promises';
 import { dueAt, type SessionTimes } from '../../agent/sandboxes/time-limits.ts';
 import { paths } from '../../agent/system/paths.ts';
-import type { SandboxExecRow, SandboxRow } from '../../agent/journal/sandbox-journal.ts';
+import type { SandboxExecState, SandboxRow } from '../../agent/journal/sandbox-journal.ts';
 import { SandboxCapacity } from '../../shared/directory/capacity.ts';
 import { Sandboxes } from '../../shared/directory/sandboxes.ts';
 import { isTransitional } from '../../shared/sandbox-lifecycle.ts';
@@ -172,7 +172,7 @@ export async function checkAtRest(world: World): Promise<void> {
 /** Exactly the commands whose records say `running` do run. */
 async function checkExecs(world: World, row: SandboxRow): Promise<void> {
   const { ledger, host, time, agent } = world;
-  const rows: SandboxExecRow[] = await time.wait(
+  const rows: SandboxExecState[] = await time.wait(
     agent.parts.journal.sandboxes.runningExecs(row.id),
   );
   const processes = row.state === 'running' ? (host.vms.get(row.vmId)?.guest.running ?? []) : [];

@@ -1,4 +1,4 @@
-import type { SandboxExecRow, SandboxJournal } from '../../journal/sandbox-journal.ts';
+import type { SandboxExecState, SandboxJournal } from '../../journal/sandbox-journal.ts';
 
 /**
  * Writes the records of a sandbox's commands: to the host's journal and, where the sandbox may come to
@@ -6,12 +6,12 @@ import type { SandboxExecRow, SandboxJournal } from '../../journal/sandbox-journ
  */
 export class ExecRecords {
   readonly #journal: Pick<SandboxJournal, 'durable' | 'saveExec'>;
-  readonly #keep: ((row: SandboxExecRow) => Promise<void>) | undefined;
+  readonly #keep: ((row: SandboxExecState) => Promise<void>) | undefined;
 
   /** @param keep never fails: the journal counts */
   constructor(
     journal: Pick<SandboxJournal, 'durable' | 'saveExec'>,
-    keep?: (row: SandboxExecRow) => Promise<void>,
+    keep?: (row: SandboxExecState) => Promise<void>,
   ) {
     this.#journal = journal;
     this.#keep = keep;
@@ -23,12 +23,12 @@ export class ExecRecords {
   }
 
   /** Resolves when the record of a command that is journalled outlives a crash. */
-  async begun(row: SandboxExecRow): Promise<void> {
+  async begun(row: SandboxExecState): Promise<void> {
     await Promise.all([this.#journal.durable(), this.#keep?.(row)]);
   }
 
   /** Writes the fields of a record that can change; durable when it returns. */
-  async save(row: SandboxExecRow): Promise<void> {
+  async save(row: SandboxExecState): Promise<void> {
     await Promise.all([this.#journal.saveExec(row), this.#keep?.(row)]);
   }
 }

@@ -4,7 +4,7 @@ import { toError } from '../../../shared/errors.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { SandboxExecStatus } from '../../../shared/schemas/sandbox-record.ts';
 import { timerMs } from '../../../shared/units.ts';
-import type { SandboxExecRow } from '../../journal/sandbox-journal.ts';
+import type { SandboxExecState } from '../../journal/sandbox-journal.ts';
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import { GuestFailure } from '../../guest-link/guest-errors.ts';
 import type { GuestOutput } from '../../guest-link/guest-types.ts';
@@ -28,6 +28,7 @@ const REASONS = { cancelled: 'cancelled', timed_out: 'timed out' } as const;
 
 /** How a command begins. */
 export interface ExecStart {
+  readonly command: string;
   readonly environment: Readonly<Record<string, string>>;
   readonly hasTerminal: boolean;
 }
@@ -40,7 +41,7 @@ export class SandboxExec {
   readonly #records: ExecRecords;
   readonly #output: ExecOutput;
   readonly #log: Logger;
-  #row: SandboxExecRow;
+  #row: SandboxExecState;
   #channel: GuestChannel | undefined;
   #exit: ProcessEnd | undefined;
   /** Why the sandbox is about to end it, if it is. */
@@ -51,9 +52,9 @@ export class SandboxExec {
   #timer: NodeJS.Timeout | undefined;
   /** The guest's messages, handled in order: output is appended before the end is written. */
   readonly #messages = new SerialQueue();
-  readonly #settled = Promise.withResolvers<SandboxExecRow>();
+  readonly #settled = Promise.withResolvers<SandboxExecState>();
 
-  constructor(records: ExecRecords, output: ExecOutput, row: SandboxExecRow, log: Logger) {
+  constructor(records: ExecRecords, output: ExecOutput, row: SandboxExecState, log: Logger) {
     this.#records = records;
     this.#output = output;
     this.#row = row;
@@ -61,12 +62,12 @@ export class SandboxExec {
     this.#watchTime();
   }
 
-  get row(): SandboxExecRow {
+  get row(): SandboxExecState {
     return this.#row;
   }
 
   /** Settles with its last row once that is in the journal. */
-  get ended(): Promise<SandboxExecRow> {
+  get ended(): Promise<SandboxExecState> {
     return this.#settled.promise;
   }
 
@@ -75,8 +76,8 @@ export class SandboxExec {
    * the next one tells, or starts it.
    */
   async start(channel: GuestChannel, start: ExecStart): Promise<void> {
-    const { id, command } = this.#row;
-    const { environment, hasTerminal } = start;
+    const { id } = this.#row;
+    const { command, environment, hasTerminal } = start;
     this.#channel = channel;
     this.#unanswered = start;
     try {
@@ -212,7 +213,7 @@ export class SandboxExec {
     if (this.#row.status !== 'running' || this.#isFinishing) return;
     this.#isFinishing = true;
     clearTimeout(this.#timer);
-    const row: SandboxExecRow = {
+    const row: SandboxExecState = {
       ...this.#row,
       status,
       exitReason,
@@ -233,7 +234,7 @@ export class SandboxExec {
   }
 
   /** A guest may tell any time: it counts only between the command's start and now. */
-  #timesOf(endedAt: number): Pick<SandboxExecRow, 'finishedAt' | 'executeTimeMs'> {
+  #timesOf(endedAt: number): Pick<SandboxExecState, 'finishedAt' | 'executeTimeMs'> {
     const startedAt = Date.parse(this.#row.startedAt);
     const finishedAt = Math.max(startedAt, Math.min(endedAt, Date.now()));
     return {

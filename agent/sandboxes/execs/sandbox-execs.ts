@@ -9,7 +9,11 @@ import type {
   SandboxExecRecord,
   SandboxExecStatus,
 } from '../../../shared/schemas/sandbox-record.ts';
-import type { SandboxExecRow, SandboxJournal } from '../../journal/sandbox-journal.ts';
+import type {
+  SandboxExecRow,
+  SandboxExecState,
+  SandboxJournal,
+} from '../../journal/sandbox-journal.ts';
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
 import type { GuestLink } from '../../guest-link/guest-link.ts';
 import { SerialQueue } from '../../queues/serial-queue.ts';
@@ -67,7 +71,7 @@ export class SandboxExecs {
     parts: {
       readonly place: () => OutputPlace;
       readonly journal: SandboxJournal;
-      readonly keep?: ((row: SandboxExecRow) => Promise<void>) | undefined;
+      readonly keep?: ((row: SandboxExecState) => Promise<void>) | undefined;
       readonly log: Logger;
     },
   ) {
@@ -86,8 +90,8 @@ export class SandboxExecs {
 
   /** Restores the commands that a former agent journalled. */
   async load(): Promise<void> {
-    for (const row of await this.#journal.runningExecs(this.#sandboxId)) {
-      this.#track(await this.#open(row));
+    for (const state of await this.#journal.runningExecs(this.#sandboxId)) {
+      this.#track(await this.#open(state));
     }
   }
 
@@ -138,28 +142,27 @@ export class SandboxExecs {
     }
     const { id, command, environment, hasTerminal, timeoutSeconds } = spec;
     const now = Date.now();
-    const row: SandboxExecRow = {
+    const state: SandboxExecState = {
       id,
       sandboxId: this.#sandboxId,
-      command,
       timeoutAt: timeoutSeconds === undefined ? undefined : now + timeoutSeconds * 1000,
       status: 'running',
       ending: undefined,
       startedAt: new Date(now).toISOString(),
       droppedBytes: 0,
     };
-    const exec = await this.#enter(row);
+    const exec = await this.#enter(state, command);
     // Without an await in between: a channel that opened meanwhile would miss it, and give it up.
     const { channel } = this.#link ?? {};
     this.#track(exec);
     const begun = async (): Promise<void> => {
       if (this.#refused !== undefined) await exec.lose('cancelled', this.#refused);
       else if (channel === undefined) await exec.lose('failed', 'the sandbox did not answer');
-      else await exec.start(channel, { environment, hasTerminal });
+      else await exec.start(channel, { command, environment, hasTerminal });
     };
     // The command begins while its row becomes durable: a crash of the host would end it with its
     // machine.
-    await Promise.all([begun(), this.#records.begun(row)]);
+    await Promise.all([begun(), this.#records.begun(state)]);
     runInBackground('sandboxExec.dropOldest', () => this.#dropping.add(() => this.#dropOldest()));
     return exec;
   }
@@ -233,21 +236,21 @@ export class SandboxExecs {
   }
 
   /** Journals a new command, once there is a place for its output: none is journalled that cannot begin. */
-  async #enter(row: SandboxExecRow): Promise<SandboxExec> {
-    this.#begun.add(row.id);
+  async #enter(state: SandboxExecState, command: string): Promise<SandboxExec> {
+    this.#begun.add(state.id);
     try {
-      const output = await ExecOutput.create(this.#place(), row.id);
-      await failpoint('journal exec', () => this.#journal.beginExec(row));
-      return new SandboxExec(this.#records, output, row, this.#log);
+      const output = await ExecOutput.create(this.#place(), state.id);
+      await failpoint('journal exec', () => this.#journal.beginExec({ ...state, command }));
+      return new SandboxExec(this.#records, output, state, this.#log);
     } catch (error) {
-      this.#begun.delete(row.id);
+      this.#begun.delete(state.id);
       throw error;
     }
   }
 
-  async #open(row: SandboxExecRow): Promise<SandboxExec> {
-    const output = await ExecOutput.open(this.#place(), row.id);
-    return new SandboxExec(this.#records, output, row, this.#log);
+  async #open(state: SandboxExecState): Promise<SandboxExec> {
+    const output = await ExecOutput.open(this.#place(), state.id);
+    return new SandboxExec(this.#records, output, state, this.#log);
   }
 
   #track(exec: SandboxExec): void {
@@ -290,8 +293,6 @@ export class SandboxExecs {
   }
 
   async #find(id: string): Promise<SandboxExecRow> {
-    const running = this.#running.get(id);
-    if (running !== undefined) return running.row;
     const row = await this.#journal.exec(this.#sandboxId, id);
     if (row === undefined) throw noSuchExec();
     return row;

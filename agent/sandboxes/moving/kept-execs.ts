@@ -10,7 +10,11 @@ import { sandboxExecStatuses } from '../../../shared/schemas/sandbox-record.ts';
 import { type Ring, seal, unseal } from '../../../shared/secrets.ts';
 import { KiB } from '../../../shared/units.ts';
 import { compile } from '../../../shared/validate.ts';
-import type { SandboxExecRow, SandboxJournal } from '../../journal/sandbox-journal.ts';
+import type {
+  SandboxExecRow,
+  SandboxExecState,
+  SandboxJournal,
+} from '../../journal/sandbox-journal.ts';
 import { SerialQueue } from '../../queues/serial-queue.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { readLinesWithin } from '../../system/read-file-within.ts';
@@ -25,7 +29,8 @@ import { onSharedThread } from '../execs/shared-threads.ts';
  * written when its host died.
  *
  * Commands may be long. So records are read, sealed and written a line at a time, and the lines are
- * short: nothing else happens in the agent while one of them is sealed or opened.
+ * short: nothing else happens in the agent while one of them is sealed or opened. Records that wait to
+ * be written are without their commands, which the journal has.
  */
 
 const FILE = 'execs.sealed';
@@ -66,7 +71,7 @@ const parseExecs = compile(Execs);
 const contextOf = (vmId: string): string => `moving execs of ${vmId}`;
 
 /** A command that has ended stays so. */
-function merge(into: Map<string, SandboxExecRow>, rows: Iterable<SandboxExecRow>): void {
+function merge<T extends SandboxExecState>(into: Map<string, T>, rows: Iterable<T>): void {
   for (const row of rows) {
     const known = into.get(row.id);
     if (known === undefined || known.status === 'running') into.set(row.id, row);
@@ -115,7 +120,7 @@ export class KeptExecs {
   readonly #journal: ExecJournal;
   readonly #queue = new SerialQueue();
   /** The newest records that are not in the file yet. */
-  readonly #waiting = new Map<string, SandboxExecRow>();
+  readonly #waiting = new Map<string, SandboxExecState>();
   /** The write that will take what waits. */
   #next: Promise<void> | undefined;
   /** Counts of appended lines since the file was written; undefined unless all else is in it. */
@@ -138,11 +143,11 @@ export class KeptExecs {
   }
 
   /**
-   * Keeps a record that the journal has, or is being given; durable when it returns. Those that come
-   * while another is written are written together.
+   * Keeps a record of a command that the journal has; durable when it returns. The journal may still
+   * be given what has changed. Records that come while another is written are written together.
    */
-  async keep(row: SandboxExecRow): Promise<void> {
-    merge(this.#waiting, [row]);
+  async keep(state: SandboxExecState): Promise<void> {
+    merge(this.#waiting, [state]);
     await (this.#next ??= this.#queue.add(() => this.#write()));
   }
 
@@ -172,14 +177,14 @@ export class KeptExecs {
     }
   }
 
-  async #append(rows: ReadonlyMap<string, SandboxExecRow>, before: Appended): Promise<Appended> {
+  async #append(rows: ReadonlyMap<string, SandboxExecState>, before: Appended): Promise<Appended> {
     if (rows.size === 0) return before;
     let { lines, bytes } = before;
     // Not made here: a machine that another host has by now takes its files along.
     const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_NOFOLLOW;
     const file = await failpoint('append execs', () => open(join(this.#directory, FILE), flags));
     try {
-      for await (const line of this.#linesOf(rows.values())) {
+      for await (const line of this.#linesOf(this.#whole(rows.keys(), rows))) {
         await file.writeFile(line);
         lines += 1;
         bytes += line.length;
@@ -191,30 +196,27 @@ export class KeptExecs {
     return { lines, bytes };
   }
 
-  async #writeAll(rows: ReadonlyMap<string, SandboxExecRow>): Promise<Appended> {
-    const lines = this.#linesOf(this.#allWith(rows));
+  async #writeAll(rows: ReadonlyMap<string, SandboxExecState>): Promise<Appended> {
+    const ids = new Set([...(await this.#journal.execIds(this.#sandbox.id)), ...rows.keys()]);
+    const lines = this.#linesOf(this.#whole(ids, rows));
     await failpoint('keep execs', () => writeDurably(this.#directory, FILE, lines));
     return { lines: 0, bytes: 0 };
   }
 
-  /** The records of the journal, and those that it is being given. */
-  async *#allWith(rows: ReadonlyMap<string, SandboxExecRow>): AsyncGenerator<SandboxExecRow> {
-    const { id: sandboxId } = this.#sandbox;
-    const others = new Map(rows);
-    for (const id of await this.#journal.execIds(sandboxId)) {
-      const both = new Map<string, SandboxExecRow>();
-      const ofJournal = await this.#journal.exec(sandboxId, id);
-      const given = others.get(id);
-      others.delete(id);
-      for (const row of [ofJournal, given]) if (row !== undefined) merge(both, [row]);
-      yield* both.values();
+  /** These records with their commands, as the journal has them or is being given them. */
+  async *#whole(
+    ids: Iterable<string>,
+    given: ReadonlyMap<string, SandboxExecState>,
+  ): AsyncGenerator<SandboxExecRow> {
+    for (const id of ids) {
+      const row = await this.#journal.exec(this.#sandbox.id, id);
+      if (row === undefined) continue; // It was removed meanwhile.
+      const { command } = row;
+      yield row.status === 'running' ? { ...row, ...given.get(id), command } : row;
     }
-    yield* others.values();
   }
 
-  async *#linesOf(
-    rows: Iterable<SandboxExecRow> | AsyncIterable<SandboxExecRow>,
-  ): AsyncGenerator<string> {
+  async *#linesOf(rows: AsyncIterable<SandboxExecRow>): AsyncGenerator<string> {
     let execs: SandboxExecRow[] = [];
     let length = 0;
     for await (const row of rows) {

@@ -2,7 +2,12 @@ import { join } from 'node:path';
 import { errnoOf, toError } from '../../../shared/errors.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { Ring } from '../../../shared/secrets.ts';
-import type { SandboxExecRow, SandboxJournal, SandboxRow } from '../../journal/sandbox-journal.ts';
+import type {
+  SandboxExecRow,
+  SandboxExecState,
+  SandboxJournal,
+  SandboxRow,
+} from '../../journal/sandbox-journal.ts';
 import type { OutputPlace } from '../execs/exec-output.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { type CarriedSandbox, readSandbox, writeSandbox } from './carried-sandbox.ts';
@@ -64,7 +69,7 @@ export class SandboxCarrier {
    * Keeps the record of a command that begins or ends, so that a host which dies takes none along that
    * a caller was told of. Durable when it returns; what fails is logged.
    */
-  async keepExec(sandbox: Owner, exec: SandboxExecRow): Promise<void> {
+  async keepExec(sandbox: Owner, exec: SandboxExecState): Promise<void> {
     try {
       await this.#claimed(sandbox);
       await this.#keptOf(sandbox).execs.keep(exec);

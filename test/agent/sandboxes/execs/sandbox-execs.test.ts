@@ -2,8 +2,10 @@
  * The commands of one sandbox, over channels whose far side the test plays: what happens between two
  * steps of the agent is what a guest seldom does, and does.
  */
+import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import test from 'ava';
 import type { GuestChannel } from '../../../../agent/guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../../../../agent/guest-link/guest-errors.ts';
@@ -12,6 +14,12 @@ import { GUEST_LIMITS, type GuestFrame } from '../../../../agent/guest-link/gues
 import { openExecs, spec } from '../../../helpers/played-execs.ts';
 import { exitOf, orderly, PlayedGuest, recordOf } from '../../../helpers/played-guest.ts';
 import { waitFor } from '../../../helpers/wait.ts';
+
+const MODULES = [
+  'agent/journal/journal.ts',
+  'agent/sandboxes/execs/sandbox-execs.ts',
+  'shared/log.ts',
+].map((path) => new URL(`../../../../${path}`, import.meta.url).href);
 
 /** A guest that tells of these processes, and right behind its list of their ends. */
 const guestThatEnds = (ids: readonly string[], ends: readonly GuestFrame[]): PlayedGuest => {
@@ -176,6 +184,34 @@ test('long commands are listed by their beginnings, and shown whole', async (t) 
     ],
   );
   t.is((await execs.read(cut.id)).exec.command, long);
+  t.false('command' in cut, 'it is not kept in memory while it runs');
+});
+
+test('an agent with little memory takes up commands that have very long texts', async (t) => {
+  await using opened = await openExecs();
+  const { journal, sandboxId, journalPath, output } = opened;
+  // A character above U+00FF makes each of the others take two bytes in memory: 100 MiB in all.
+  const command = `${'x'.repeat(LIMITS.commandBytesMax - 2)}ā`;
+  const count = 50;
+  for (let index = 0; index < count; index += 1) {
+    await journal.beginExec({
+      ...{ id: randomUUID(), sandboxId, command, timeoutAt: undefined, ending: undefined },
+      ...{ status: 'running', startedAt: new Date().toISOString(), droppedBytes: 0 },
+    });
+  }
+  const load = `
+    const [{ Journal }, { SandboxExecs }, { createLogger }] = await Promise.all(
+      ${JSON.stringify(MODULES)}.map((module) => import(module)),
+    );
+    const { sandboxes: journal } = await Journal.open(${JSON.stringify(journalPath)});
+    const place = () => ({ directory: ${JSON.stringify(output)}, onThread: (call) => call() });
+    const parts = { place, journal, log: createLogger('test', {}) };
+    await new SandboxExecs('${sandboxId}', ${count}, parts).load();
+    console.log((await journal.runningExecs('${sandboxId}')).length);
+    process.exit();`;
+  const args = ['--max-old-space-size=64', '--input-type=module', '--eval', load];
+  const { stdout } = await promisify(execFile)(process.execPath, args);
+  t.is(Number(stdout), count);
 });
 
 test('commands that run do not push out those that have ended: a hundred of them stay', async (t) => {

@@ -12,10 +12,17 @@ import { temporaryDirectory } from '../../../helpers/temporary.ts';
 const KEYS = [randomBytes(32)] as const;
 const FILE = 'execs.sealed';
 
-const running = (sandboxId: string, command = 'true'): SandboxExecRow => ({
-  ...{ id: newSandboxId(), sandboxId, command, status: 'running', droppedBytes: 0 },
-  ...{ timeoutAt: undefined, ending: undefined, startedAt: new Date().toISOString() },
-});
+/** Commands as the journals had them when they began. */
+const begun = new Map<string, SandboxExecRow>();
+
+function running(sandboxId: string, command = 'true'): SandboxExecRow {
+  const row: SandboxExecRow = {
+    ...{ id: newSandboxId(), sandboxId, command, status: 'running', droppedBytes: 0 },
+    ...{ timeoutAt: undefined, ending: undefined, startedAt: new Date().toISOString() },
+  };
+  begun.set(row.id, row);
+  return row;
+}
 const ended = (row: SandboxExecRow): SandboxExecRow => ({
   ...row,
   status: 'completed',
@@ -30,7 +37,8 @@ async function newMachine() {
   const journal: SandboxExecRow[] = [];
   const stored = {
     execIds: async () => journal.map(({ id }) => id),
-    exec: async (_sandboxId: string, wanted: string) => journal.find(({ id }) => id === wanted),
+    exec: async (_sandboxId: string, wanted: string) =>
+      journal.find(({ id }) => id === wanted) ?? begun.get(wanted),
   };
   return Object.assign(directory, {
     ...{ sandbox, journal, file: join(path, FILE) },
@@ -47,7 +55,7 @@ test('a command that began is found as running, and one that ended as ended', as
   const kept = machine.open();
   t.deepEqual(await machine.read(), []);
   const [first, second] = [running(machine.sandbox.id), running(machine.sandbox.id)];
-  for (const row of [first, second, ended(first)]) await kept.keep(row);
+  for (const { command: _, ...state } of [first, second, ended(first)]) await kept.keep(state);
   t.deepEqual(await machine.states(), [`${first.id} completed`, `${second.id} running`]);
   t.like((await machine.read())[0], { command: 'true', exitCode: 0 });
 });
