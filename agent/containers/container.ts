@@ -312,7 +312,8 @@ export class Container {
     // While init waits for us to close, the control group and its counters still exist.
     const { cgroups } = this.#host;
     const kills = exitCode === undefined ? 1 : await oomKills(cgroups, this.#cgroupPath);
-    await Promise.all([this.#stdout.drain(), this.#stderr.drain()]);
+    const isKilled = (): boolean => this.#killed;
+    await Promise.all([this.#stdout.drain(isKilled), this.#stderr.drain(isKilled)]);
     if (this.#killed) throw new Error('the container was killed');
     this.#tailsGiven = true;
     return {

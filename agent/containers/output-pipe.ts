@@ -19,6 +19,11 @@ export class OutputPipe {
   readonly #socket: Socket;
   /** Chunks that the sink has not accepted yet. */
   #pending = 0;
+  /** Bytes that were given to the sink, and how many of them it has accepted. */
+  #given = 0;
+  #accepted = 0;
+  /** What comes behind so many bytes is not the container's. */
+  #end = Infinity;
   #failure: Error | undefined;
 
   constructor(bytesMax: number, place: TailPlace) {
@@ -41,12 +46,17 @@ export class OutputPipe {
   }
 
   /**
-   * Reads everything written so far. Does not wait for the end of the pipe, which runc keeps open for
-   * a while.
+   * Reads everything written so far, and nothing after it: the command may have given the pipe to one
+   * that outlives it. Does not wait for the end of the pipe, which runc keeps open for a while.
+   * @param isGivenUp tells when nobody wants the rest any more
    * @throws Error when the output could not be stored
    */
-  async drain(): Promise<void> {
-    while (this.#isBehind) await (this.#pending > 0 ? sleep(1) : setImmediate());
+  async drain(isGivenUp: () => boolean): Promise<void> {
+    this.#end = this.#given + this.#unread;
+    while (this.#isBehind && !isGivenUp()) {
+      await (this.#pending > 0 ? sleep(1) : setImmediate());
+    }
+    this.#socket.destroy();
     if (this.#failure !== undefined) throw this.#failure;
   }
 
@@ -62,18 +72,28 @@ export class OutputPipe {
     this.#socket.destroy();
   }
 
-  get #isBehind(): boolean {
-    if (this.#pending > 0) return true;
-    if (this.#socket.destroyed) return false;
-    return this.#socket.readableLength > 0 || native.unreadBytes(this.#readFd) > 0;
+  get #unread(): number {
+    if (this.#socket.destroyed) return 0;
+    return this.#socket.readableLength + native.unreadBytes(this.#readFd);
   }
 
-  #take(chunk: Buffer): void {
+  get #isBehind(): boolean {
+    return this.#accepted < this.#end && (this.#pending > 0 || this.#unread > 0);
+  }
+
+  #take(arrived: Buffer): void {
+    const chunk = arrived.subarray(0, this.#end - this.#given);
+    if (chunk.length === 0) return;
+    this.#given += chunk.length;
     const taken = this.#sink.write(chunk);
-    if (taken === undefined) return;
+    if (taken === undefined) {
+      this.#accepted += chunk.length;
+      return;
+    }
     this.#pending += 1;
     this.#socket.pause();
     const settled = (): void => {
+      this.#accepted += chunk.length;
       this.#pending -= 1;
       if (this.#pending === 0) this.#socket.resume();
     };
