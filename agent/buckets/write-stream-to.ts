@@ -33,7 +33,8 @@ class BatchWriter {
   /** Waits for everything that was begun, also when it failed. */
   async end(): Promise<void> {
     const flushed = this.#flush().then(() => this.#writing);
-    await Promise.allSettled([flushed, this.#synced]);
+    await Promise.allSettled([flushed]);
+    await Promise.allSettled([this.#synced]); // The last batch may have begun it.
     await Promise.all([flushed, this.#synced]);
   }
 
