@@ -101,7 +101,10 @@ export class JournalledSandbox {
   }
 
   /** Journals a new sandbox. */
-  async insert(state: SandboxState, change: SandboxChange): Promise<void> {
+  async insert(
+    state: SandboxState,
+    change: SandboxChange & Partial<Pick<SandboxRow, 'environment'>>,
+  ): Promise<void> {
     const row = { ...this.#row, ...change, state };
     await failpoint('journal create', () => this.#deps.journal.insert(row));
     await this.#deps.carrier?.keep(row);

@@ -22,7 +22,13 @@ import { forgetTaken, giveUpSandbox } from './leave-host.ts';
 import { JournalledSandbox, type NewLimits, type SandboxChange } from './journalled-sandbox.ts';
 import type { MachineOwner } from './machine-driver.ts';
 import type { SandboxActorDeps, SandboxContext } from './sandbox-context.ts';
-import { createSandbox, type Creation, removeUncreated } from './sandbox-creation.ts';
+import {
+  type Copied,
+  createSandbox,
+  type Creation,
+  type Inherited,
+  removeUncreated,
+} from './sandbox-creation.ts';
 import { SandboxDeletion } from './sandbox-deletion.ts';
 import { endOverdueTransition, handleMachineEvent } from './sandbox-events.ts';
 import { PauseDrain } from './pause-drain.ts';
@@ -227,22 +233,27 @@ export class SandboxActor {
   /**
    * Copies the disk, and the memory if there is any, for a sandbox that does not exist yet.
    * @param checkpoint the checkpoint that this sandbox must show; undefined: any
-   * @returns the state in which the copy starts
+   * @param begin reads what the copy inherits, or refuses it, once it may begin
    * @throws AppError the verdict’s code, `sandbox_start_conflict` for another checkpoint,
-   *   `unavailable` when machine or guest do not answer
+   *   `unavailable` when machine or guest do not answer; what `begin` throws
    */
-  async fork(child: MachineOwner, checkpoint: string | undefined): Promise<StartState> {
+  async fork(
+    child: MachineOwner,
+    checkpoint: string | undefined,
+    begin: () => Inherited,
+  ): Promise<Copied> {
     // The mailbox keeps handling other messages than actions, such as the end of the machine.
-    const { copied } = await this.#gate.send(async () => {
+    const { copied, inherited } = await this.#gate.send(async () => {
       this.#gate.judge('fork');
       if (checkpoint !== undefined && checkpoint !== this.row.checkpoint) {
         const message = 'the sandbox has another checkpoint now: it went on meanwhile';
         throw new AppError('sandbox_start_conflict', message);
       }
+      const inherits = begin();
       this.#context.sandbox.touch();
-      return { copied: this.#copyTo(child) };
+      return { copied: this.#copyTo(child), inherited: inherits };
     });
-    return copied;
+    return { state: await copied, inherited };
   }
 
   /**

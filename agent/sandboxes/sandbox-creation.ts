@@ -1,8 +1,20 @@
 import { randomUUID } from 'node:crypto';
 import { toError } from '../../shared/errors.ts';
+import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import { repeatUntilDone } from '../queues/until-done.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { type StartState, withResources } from './sandbox-start.ts';
+
+/** The fields that a fork has from its source, as that was when the copy began. */
+export type Inherited = Pick<SandboxRow, 'config' | 'environment' | 'network' | 'networkSealed'>;
+
+/** A copy of another sandbox's disk and memory. */
+export interface Copied {
+  /** The state in which the new sandbox starts. */
+  readonly state: StartState;
+  /** In place of what its row has had until then. */
+  readonly inherited?: Inherited;
+}
 
 /**
  * Optional inputs: a prewarmed VM's slot, or a callback that copies the parent's disk and memory.
@@ -10,11 +22,13 @@ import { type StartState, withResources } from './sandbox-start.ts';
 export interface Creation {
   /** The network slot of the prewarmed VM that the sandbox takes. */
   readonly slot?: number | undefined;
-  /** Copies another sandbox's disk and memory. @returns the state in which the new one starts */
-  readonly copy?: () => Promise<StartState>;
+  /** Copies another sandbox's disk and memory. */
+  readonly copy?: () => Promise<Copied>;
   /** The host does not have the image yet: the sandbox holds nothing until it does. */
   readonly awaitsImage?: boolean;
 }
+
+const NOT_COPIED: Copied = { state: 'pending_start' };
 
 /**
  * Reserves capacity and a slot for a new sandbox, copies its disk if it is a fork, and journals it.
@@ -26,16 +40,16 @@ export async function createSandbox(
   { slot: given, copy, awaitsImage = false }: Creation,
 ): Promise<void> {
   if (awaitsImage) {
-    await copy?.(); // The source has no disk either; it refuses what the state forbids.
-    await context.sandbox.insert('pending_image', {});
+    const copied = await copy?.(); // The source has no disk either; it refuses what the state forbids.
+    await context.sandbox.insert('pending_image', { ...copied?.inherited });
     context.deps.capacity.release(context.sandbox.row.id); // Releases control's reservation.
     return;
   }
   const make = async (slot: number): Promise<void> => {
-    const state = (await copy?.()) ?? 'pending_start';
+    const { state, inherited } = (await copy?.()) ?? NOT_COPIED;
     const checkpoint = state === 'pending_resume' ? randomUUID() : undefined;
     await context.deps.carrier?.storage.claim(context.sandbox.row.vmId);
-    await context.sandbox.insert(state, { slot, checkpoint });
+    await context.sandbox.insert(state, { ...inherited, slot, checkpoint });
   };
   await withResources(context, make, { given });
 }

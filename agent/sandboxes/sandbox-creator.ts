@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
@@ -15,10 +16,10 @@ import {
 } from './new-sandbox.ts';
 import type { PrewarmedMachine, PrewarmedMachines } from './prewarmed-machines.ts';
 import type { SandboxActor } from './sandbox-actor.ts';
+import type { Copied, Inherited } from './sandbox-creation.ts';
 import type { SandboxImages } from './sandbox-images.ts';
 import type { SandboxPolicies } from './sandbox-policies.ts';
 import type { SandboxRef, SandboxRegistry } from './sandbox-registry.ts';
-import type { StartState } from './sandbox-start.ts';
 import type { Snapshot } from './snapshot.ts';
 import type { NewSnapshot, Snapshots } from './snapshots.ts';
 import type { UidPool } from './uid-pool.ts';
@@ -81,22 +82,36 @@ export class SandboxCreator {
   async fork(ref: SandboxRef, { sandboxId, name, checkpoint }: NewFork): Promise<SandboxActor> {
     this.#refuseIfKnown(sandboxId);
     const source = this.#deps.registry.find(ref);
-    const { accountId, config, environment, image, uid } = source.row;
+    const { accountId, image, uid } = source.row;
     refuseIfDeep(source.id, 1, this.#deps.registry.family());
     const digest = image?.digest;
     if (digest !== undefined) await this.#deps.images.hold(sandboxId, digest);
     this.#refuseIfGone(sandboxId);
     const awaitsImage = uid < 0;
+    const wanted = { sandboxId, name };
+    const origin = { id: sandboxId, accountId, image, parentId: source.id };
     const child = this.#addNew(
-      {
-        ...{ id: sandboxId, accountId, environment, image, parentId: source.id },
-        ...this.#deps.policies.copy(source.row, sandboxId),
-        config: { ...config, name },
-      },
+      { ...origin, ...this.#inheritedFrom(source, wanted) },
       awaitsImage ? this.#ownerWithout(sandboxId) : undefined,
     );
-    const owner = { vmId: child.row.vmId, uid: child.row.uid };
-    return this.#create(child, { copy: () => source.fork(owner, checkpoint), awaitsImage });
+    const { vmId, uid: childUid, config } = child.row;
+    // It may wait for another copy, and its source be changed meanwhile.
+    const begin = (): Inherited => {
+      const inherited = this.#inheritedFrom(source, wanted);
+      if (isDeepStrictEqual(inherited.config.mounts, config.mounts)) return inherited;
+      throw new AppError('unavailable', 'its mounts were replaced meanwhile; try again');
+    };
+    const copy = (): Promise<Copied> => source.fork({ vmId, uid: childUid }, checkpoint, begin);
+    return this.#create(child, { copy, awaitsImage });
+  }
+
+  #inheritedFrom(
+    { row }: SandboxActor,
+    { sandboxId, name }: Pick<NewFork, 'sandboxId' | 'name'>,
+  ): Inherited {
+    const { environment, config } = row;
+    const policy = this.#deps.policies.copy(row, sandboxId);
+    return { environment, ...policy, config: { ...config, name } };
   }
 
   /**
@@ -143,8 +158,9 @@ export class SandboxCreator {
     );
     const { vmId, uid } = child.row;
     const state = snapshot.row.hasMemory ? 'pending_resume' : 'pending_start';
-    const copy = (): Promise<StartState> =>
-      taken === undefined ? snapshot.copyTo({ vmId, uid }) : Promise.resolve(state);
+    const copy = async (): Promise<Copied> => ({
+      state: taken === undefined ? await snapshot.copyTo({ vmId, uid }) : state,
+    });
     return this.#create(child, { slot: taken?.slot, copy });
   }
 

@@ -11,11 +11,14 @@ export class InMemoryMounts implements SandboxMounts {
   readonly held = new Map<string, ReadonlySet<string>>();
   /** How often a release is to fail from now on. */
   failures = 0;
+  /** A gate at which a test may delay a hold. */
+  holding: (sandboxId: string) => Promise<void> = () => Promise.resolve();
 
   async hold(
     { id }: MountingSandbox,
     mounts: readonly SandboxMount[],
   ): Promise<() => Promise<void>> {
+    await this.holding(id);
     const had = this.held.get(id) ?? new Set<string>();
     this.held.set(id, new Set([...had, ...mounts.map(({ diskId }) => diskId)]));
     return async () => this.#set(id, had);

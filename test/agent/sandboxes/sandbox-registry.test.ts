@@ -1,6 +1,8 @@
 /* Which sandboxes a host has, and what of it they hold, with machines and slots in memory. */
 import { randomUUID } from 'node:crypto';
 import anyTest from 'ava';
+import type { SandboxRef } from '../../../agent/sandboxes/sandbox-registry.ts';
+import { newDiskId } from '../../../shared/ids.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import { TimedSandboxes } from '../../helpers/timed-sandboxes.ts';
 
@@ -161,6 +163,70 @@ for (const outcome of ['is refused', 'is made'] as const) {
     }
   });
 }
+
+/** Begins a fork whose copy goes on until the test lets it; the next ones wait for it. */
+async function beginSlowFork(host: TimedSandboxes, ref: SandboxRef) {
+  const { hosted, time } = host;
+  const { gate } = hosted;
+  const goesOn = Promise.withResolvers<void>();
+  let copies = 0;
+  hosted.gate = async (point, at) => {
+    if (point !== 'before copy disk') return gate(point, at);
+    copies += 1;
+    await goesOn.promise;
+  };
+  const slow = fork('slow');
+  const forking = hosted.creator.fork(ref, slow);
+  await time.until('its copy', () => copies === 1);
+  return { slow, forking, copies: () => copies, letGo: goesOn.resolve };
+}
+
+test('a fork that has waited has what its source has when it is copied', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const source = await host.create({ idleTtlSeconds: 0 });
+  const ref = { accountId: hosted.accountId, sandboxId: source.id };
+  const { forking, letGo } = await beginSlowFork(host, ref);
+  const changing = source.setNetwork({ egress: { default: 'deny' } });
+  const late = fork('late');
+  const waiting = hosted.creator.fork(ref, late);
+  await time.settle();
+  await source.setLimits({ timeoutSeconds: undefined, idleTtlSeconds: 77 });
+  letGo();
+  await Promise.all([forking, changing]);
+  const { row, record } = await waiting;
+  t.like(row.config, { name: 'late', idleTtlSeconds: 77 });
+  t.deepEqual(row.network, { egress: { default: 'deny' } });
+  t.deepEqual(record.network, row.network);
+  const journalled = await hosted.journalledSandboxes();
+  t.like(
+    journalled.find(({ id }) => id === late.sandboxId),
+    { network: row.network },
+  );
+});
+
+test('a fork holds the disks that its source mounts when it is copied, or is refused', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const source = await host.create();
+  await source.stop();
+  await host.until(source, 'stopped');
+  const late = fork('late');
+  const goesOn = Promise.withResolvers<void>();
+  hosted.mounts.holding = async (sandboxId) => {
+    if (sandboxId === late.sandboxId) await goesOn.promise;
+  };
+  const ref = { accountId: hosted.accountId, sandboxId: source.id };
+  const refused = t.throwsAsync(hosted.creator.fork(ref, late), { code: 'unavailable' });
+  await time.settle();
+  const mount = { diskId: newDiskId(), path: '/mnt/data', subdirectory: '', readOnly: false };
+  await source.start([mount]);
+  await host.until(source, 'running');
+  goesOn.resolve();
+  await refused;
+  t.deepEqual(hosted.machines.list(), [source.id]);
+  t.deepEqual([...hosted.mounts.held.keys()], [source.id]);
+});
 
 test('what is left of a creation that failed keeps its user until it is removed', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis, { slotsMax: 2 });
