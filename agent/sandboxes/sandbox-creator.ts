@@ -95,8 +95,9 @@ export class SandboxCreator {
       awaitsImage ? this.#ownerWithout(sandboxId) : undefined,
     );
     const { vmId, uid: childUid, config } = child.row;
-    // It may wait for another copy, and its source be changed meanwhile.
+    // The source may be changed while the fork waits for another copy.
     const begin = (): Inherited => {
+      this.#refuseIfDiscarded(sandboxId);
       const inherited = this.#inheritedFrom(source, wanted);
       if (isDeepStrictEqual(inherited.config.mounts, config.mounts)) return inherited;
       throw new AppError('unavailable', 'its mounts were replaced meanwhile; try again');
@@ -158,9 +159,10 @@ export class SandboxCreator {
     );
     const { vmId, uid } = child.row;
     const state = snapshot.row.hasMemory ? 'pending_resume' : 'pending_start';
-    const copy = async (): Promise<Copied> => ({
-      state: taken === undefined ? await snapshot.copyTo({ vmId, uid }) : state,
-    });
+    const copy = async (): Promise<Copied> => {
+      this.#refuseIfDiscarded(sandboxId);
+      return { state: taken === undefined ? await snapshot.copyTo({ vmId, uid }) : state };
+    };
     return this.#create(child, { slot: taken?.slot, copy });
   }
 
@@ -178,6 +180,9 @@ export class SandboxCreator {
     this.#discarded.add(sandboxId);
     const actor = this.#deps.registry.actors.find(({ id }) => id === sandboxId);
     if (actor === undefined || actor.accountId !== accountId) return;
+    // A creation under way is refused before its copy begins, and removed once that is made.
+    await this.#creations.get(actor);
+    if (!this.#deps.registry.has(sandboxId)) return;
     // A fork that is being created may still fail, and then does not count.
     for (let begun = this.#forksBegun(sandboxId); begun.length > 0;) {
       await Promise.all(begun);
@@ -203,9 +208,14 @@ export class SandboxCreator {
     const { registry, capacity } = this.#deps;
     if (registry.hasLeftovers(sandboxId) || registry.has(sandboxId))
       throw new AppError('outcome_unknown', 'the creation was begun before');
+    this.#refuseIfDiscarded(sandboxId);
+    capacity.refuseIfCordoned();
+  }
+
+  /** @throws AppError `cancelled` */
+  #refuseIfDiscarded(sandboxId: string): void {
     if (this.#discarded.has(sandboxId))
       throw new AppError('cancelled', 'the creation was discarded');
-    capacity.refuseIfCordoned();
   }
 
   /** Like {@link #refuseIfKnown}, after a wait: gives up what is held for the sandbox, too. */

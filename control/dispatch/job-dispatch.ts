@@ -20,6 +20,7 @@ import { currentTraceparent, inSpan } from '../../shared/spans.ts';
 import type { AgentHub } from './agent-hub.ts';
 import type { OnPart } from './job-waiters.ts';
 import { NotTaken } from './not-taken.ts';
+import { Overdue } from './overdue.ts';
 
 export interface JobCall<K extends JobKind> {
   readonly kind: K;
@@ -65,7 +66,7 @@ function explainSilence(kind: JobKind): AppError {
   const message = 'the host did not answer in time';
   if (jobKind(kind).isRepeatable) return new AppError('timeout', message);
   const unknown = `${message}; whether the work was done is not known`;
-  return new AppError('outcome_unknown', unknown);
+  return new Overdue('outcome_unknown', unknown);
 }
 
 export interface JobDispatchDeps {
@@ -109,7 +110,8 @@ export class JobDispatch {
   /**
    * Runs a job on a host, at most once.
    * @throws NotTaken when the host has surely not begun it; AppError what the agent says, or:
-   *   `outcome_unknown` when it may have begun and may not be repeated, `unavailable` and `timeout`
+   *   `outcome_unknown` when it may have begun and may not be repeated ({@link Overdue} when the host
+   *   is still there), `unavailable` and `timeout`
    *   when it may be, `cancelled`
    */
   call<K extends JobKind>(call: JobCall<K>): Promise<JobReply<K>> {

@@ -1,5 +1,6 @@
 import { AppError, type ErrorCode } from '../../shared/errors.ts';
 import type { JobKind, JobResults } from '../../shared/jobs/jobs.ts';
+import { Overdue } from '../dispatch/overdue.ts';
 import type { JobCall } from '../dispatch/job-dispatch.ts';
 import type { Deps } from './deps.ts';
 
@@ -26,6 +27,9 @@ export class LostHost extends AppError {
   }
 }
 
+/** Kinds that journal their sandbox once it is copied, which takes as long as there is data. */
+const COPIES: ReadonlySet<JobKind> = new Set(['sandbox.fork', 'sandbox.fromSnapshot']);
+
 /** A sandbox or snapshot to be made, as its callers know it. */
 interface Making<K extends JobKind, T> {
   readonly resultOf: (result: JobResults[K]) => T;
@@ -39,10 +43,10 @@ interface Making<K extends JobKind, T> {
  * Has a host make something at most once.
  * @returns the result, once its host has journalled it
  * @throws AppError the host's error, or that it did not answer; nothing is left there then.
- *   {@link LostHost} when it may have begun
+ *   {@link LostHost} when it may have begun; `timeout` when it takes too long to copy
  */
 export async function beginOnHost<K extends JobKind, T>(
-  { jobs }: Deps,
+  { jobs }: Pick<Deps, 'jobs'>,
   call: JobCall<K>,
   { resultOf, find, discard }: Making<K, T>,
 ): Promise<T> {
@@ -56,6 +60,13 @@ export async function beginOnHost<K extends JobKind, T>(
       if (published !== undefined) return published;
     }
     if (!NOTHING_LEFT.has(error.code)) await discard();
+    if (error instanceof Overdue && COPIES.has(call.kind)) throw tookTooLong(error);
     throw error.code === 'outcome_unknown' ? new LostHost(error) : error;
   }
+}
+
+/** Callers that ask again at once would have the same copied again, and be told the same. */
+function tookTooLong(cause: AppError): AppError {
+  const message = 'its host did not copy it in time, so it was given up; nothing was created';
+  return new AppError('timeout', message, { cause });
 }

@@ -181,6 +181,48 @@ async function beginSlowFork(host: TimedSandboxes, ref: SandboxRef) {
   return { slow, forking, copies: () => copies, letGo: goesOn.resolve };
 }
 
+test('a fork that is given up while it waits for another copy is not copied', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const { registry, creator, machines, accountId } = hosted;
+  const { id, row } = await host.create();
+  const ref = { accountId, sandboxId: id };
+  const { slow, forking, copies, letGo } = await beginSlowFork(host, ref);
+  const late = fork('late');
+  const refused = t.throwsAsync(creator.fork(ref, late), { code: 'cancelled' });
+  await time.settle();
+  const discarding = creator.discard({ accountId, sandboxId: late.sandboxId });
+  await time.settle();
+  letGo();
+  await forking;
+  await refused;
+  await discarding;
+  t.is(copies(), 1);
+  t.false(registry.has(late.sandboxId));
+  t.deepEqual(machines.list().toSorted(), [id, slow.sandboxId].toSorted());
+  const journalled = await hosted.journalledSandboxes();
+  t.deepEqual(journalled.map((each) => each.id).toSorted(), [id, slow.sandboxId].toSorted());
+  await host.until(host.find(slow.sandboxId), 'running');
+  t.is((await host.create()).row.uid, row.uid + 2, 'its user is free again');
+  t.deepEqual(machines.faults, []);
+});
+
+test('a fork that is given up while it is copied is removed', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const { id } = await host.create();
+  const ref = { accountId: hosted.accountId, sandboxId: id };
+  const { slow, forking, letGo } = await beginSlowFork(host, ref);
+  const discarding = hosted.creator.discard({ ...ref, sandboxId: slow.sandboxId });
+  await time.settle();
+  letGo();
+  await forking;
+  await discarding;
+  await time.until('nothing of it', () => hosted.machines.list().length === 1);
+  t.deepEqual(hosted.registry.states, ['running']);
+  t.deepEqual(hosted.machines.faults, []);
+});
+
 test('a fork that has waited has what its source has when it is copied', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
   const { hosted, time } = host;

@@ -193,6 +193,32 @@ test('a snapshot that its creator gave up is taken back, before and after it was
   t.is(await directory().get(accountId, snapshot.row.id), undefined);
 });
 
+test('a sandbox that is given up before its snapshot is copied is not copied', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const { creator, accountId, machines } = hosted;
+  const source = await host.create();
+  const snapshot = await snapshotOf(host, source);
+  const given = fromSnapshot(snapshot, 'child');
+  const goesOn = Promise.withResolvers<void>();
+  hosted.mounts.holding = () => goesOn.promise;
+  const { gate } = hosted;
+  let copies = 0;
+  hosted.gate = async (point, at) => {
+    if (point === 'before copy disk at rest') copies += 1;
+    await gate(point, at);
+  };
+  const refused = t.throwsAsync(creator.createFromSnapshot(given), { code: 'cancelled' });
+  await time.settle();
+  const discarding = creator.discard({ accountId, sandboxId: given.sandboxId });
+  await time.settle();
+  goesOn.resolve();
+  await refused;
+  await discarding;
+  t.is(copies, 0);
+  t.deepEqual(machines.list().toSorted(), [source.id, snapshot.row.id].toSorted());
+});
+
 for (const moment of ['waits for another copy', 'is journalled'] as const) {
   test(`a snapshot that its creator gives up while it ${moment} leaves nothing`, async (t) => {
     await using host = await TimedSandboxes.open(redis.redis);

@@ -6,6 +6,7 @@ import { pino } from 'pino';
 import { AgentHub } from '../../../control/dispatch/agent-hub.ts';
 import { type JobCall, JobDispatch } from '../../../control/dispatch/job-dispatch.ts';
 import { NotTaken } from '../../../control/dispatch/not-taken.ts';
+import { beginOnHost } from '../../../control/services/begin-on-host.ts';
 import { Hosts } from '../../../shared/directory/hosts.ts';
 import { queues } from '../../../shared/directory/keys.ts';
 import { QueuedJobs } from '../../../shared/directory/queued-jobs.ts';
@@ -57,6 +58,7 @@ async function openDispatch() {
   };
   return {
     hub,
+    dispatch,
     hostId,
     redis,
     workerOf,
@@ -159,3 +161,61 @@ test('work that may be repeated has timed out when its host does not answer', as
   await node.take(deletion.kind);
   await t.throwsAsync(told, { code: 'timeout' });
 });
+
+const fork: Work<'sandbox.fork'> = {
+  kind: 'sandbox.fork',
+  payload: {
+    ...{ accountId, sandboxId: newSandboxId(), childId: newSandboxId() },
+    ...{ name: 'copy', waitMs: 0 },
+  },
+};
+const fromSnapshot: Work<'sandbox.fromSnapshot'> = {
+  kind: 'sandbox.fromSnapshot',
+  payload: {
+    ...{ accountId, sandboxId: newSandboxId(), snapshotId: newSandboxId() },
+    ...{ name: 'copy', waitMs: 0 },
+  },
+};
+const snapshot: Work<'snapshot.create'> = {
+  kind: 'snapshot.create',
+  payload: {
+    ...{ accountId, sandboxId: newSandboxId(), snapshotId: newSandboxId() },
+    ...{ name: 'kept', waitMs: 0 },
+  },
+};
+
+for (const [job, code] of [
+  [fork, 'timeout'],
+  [fromSnapshot, 'timeout'],
+  [snapshot, 'unavailable'],
+] as const) {
+  test(`${job.kind}: what a host has not made in time is given up with ${code}`, async (t) => {
+    await using node = await openDispatch();
+    let discards = 0;
+    const { hostId, dispatch: jobs } = node;
+    const call = { ...job, hostId, requestId: 'req-test', deadlineAt: justOver(job.kind) };
+    const told = beginOnHost({ jobs }, call, {
+      resultOf: () => 'made',
+      find: async () => undefined,
+      discard: async () => void (discards += 1),
+    });
+    await node.take(job.kind);
+    await t.throwsAsync(told, { code, message: /nothing was created/u });
+    t.is(discards, 1);
+  });
+
+  test(`${job.kind}: what a host was lost over may be asked for again`, async (t) => {
+    await using node = await openDispatch();
+    const { hostId, dispatch: jobs } = node;
+    const call = { ...job, hostId, requestId: 'req-test', deadlineAt: inAWhile() };
+    const told = beginOnHost({ jobs }, call, {
+      resultOf: () => 'made',
+      find: async () => undefined,
+      discard: async () => undefined,
+    });
+    const jobId = await node.take(job.kind);
+    node.hub.waiters.receive(hostId, { type: 'accepted', jobId }, []);
+    node.hub.waiters.lose(hostId);
+    await t.throwsAsync(told, { code: 'unavailable', message: /nothing was created/u });
+  });
+}
