@@ -3,6 +3,10 @@ import { SECRET_LENGTH_MIN } from './secret-patterns.ts';
 
 const HEAD_LENGTH = SECRET_LENGTH_MIN;
 const MASK = '*'.charCodeAt(0);
+/** After so long without more bytes, a short end is passed on: it may be the end of a message. */
+const QUIET_MS = 100;
+/** So few bytes of a secret tell nothing; whoever can hold the stream up in the middle of one gets them. */
+const SHORT_MAX = 3;
 
 /** A text to be found. */
 class Pattern {
@@ -155,13 +159,18 @@ function find({ heads, byHead, stubs }: PatternIndex, text: string): Findings {
 
 /**
  * Masks secrets in a stream, also across its chunks. Each byte is replaced by `*`, so lengths stay
- * as they were announced. Bytes are held back only while they may begin a secret.
+ * as they were announced. Bytes are held back only while they may begin a secret, and no more than
+ * {@link SHORT_MAX} of them only for {@link QUIET_MS}.
  */
 export class Redactor extends Transform {
   readonly #index: PatternIndex;
+  /** The end that may begin a secret. */
   #held: Buffer = Buffer.alloc(0);
   /** How many of the held bytes belong to a secret that began before them. */
   #maskedBytes = 0;
+  /** How many of the held bytes were passed on nevertheless; they still count as its beginning. */
+  #passedBytes = 0;
+  #quiet: NodeJS.Timeout | undefined;
 
   constructor(index: PatternIndex) {
     super();
@@ -169,6 +178,7 @@ export class Redactor extends Transform {
   }
 
   override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
+    clearTimeout(this.#quiet);
     const bytes = this.#held.length === 0 ? chunk : Buffer.concat([this.#held, chunk]);
     const { masks, openFrom } = find(this.#index, bytes.toString('latin1'));
     const released = this.#mask(bytes, masks);
@@ -176,13 +186,32 @@ export class Redactor extends Transform {
     const maskedTo = Math.max(this.#maskedBytes, begun?.[1] ?? 0);
     this.#maskedBytes = Math.max(0, maskedTo - openFrom);
     this.#held = Buffer.from(bytes.subarray(openFrom));
-    done(null, released.subarray(0, openFrom));
+    const passed = this.#passedBytes;
+    this.#passedBytes = Math.max(0, passed - openFrom);
+    const { length } = this.#held;
+    if (length > this.#passedBytes && length <= SHORT_MAX) {
+      this.#quiet = setTimeout(() => this.#passHeld(), QUIET_MS);
+    }
+    done(null, released.subarray(passed, Math.max(passed, openFrom)));
   }
 
   /** The rest is the beginning of a secret; a short one may as well be something else. */
   override _flush(done: TransformCallback): void {
+    clearTimeout(this.#quiet);
     const isTelling = this.#held.length >= SECRET_LENGTH_MIN;
-    done(null, this.#mask(this.#held, isTelling ? [[0, this.#held.length]] : []));
+    const rest = this.#mask(this.#held, isTelling ? [[0, this.#held.length]] : []);
+    done(null, rest.subarray(this.#passedBytes));
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    clearTimeout(this.#quiet);
+    done(error);
+  }
+
+  #passHeld(): void {
+    const rest = this.#mask(this.#held, []).subarray(this.#passedBytes);
+    this.#passedBytes = this.#held.length;
+    this.push(rest);
   }
 
   #mask(bytes: Buffer, masks: Findings['masks']): Buffer {

@@ -1,7 +1,16 @@
 import test from 'ava';
-import { array, assert, nat, oneof, property, stringMatching } from '../../helpers/fast-check.ts';
+import {
+  array,
+  assert,
+  asyncProperty,
+  nat,
+  oneof,
+  property,
+  stringMatching,
+} from '../../helpers/fast-check.ts';
 import { indexPatterns, redactText, Redactor } from '../../../agent/egress/redactor.ts';
 import { secretPatterns } from '../../../agent/egress/secret-patterns.ts';
+import { FakeTime } from '../../helpers/fake-time.ts';
 
 function redact(patterns: readonly string[], chunks: readonly Buffer[]): Buffer {
   const index = indexPatterns(patterns);
@@ -24,6 +33,14 @@ function split(bytes: Buffer, cuts: readonly number[]): Buffer[] {
 
 const secret = stringMatching(/^[ab]{8,12}$/u);
 
+/** The bytes that are in a secret, as a list of the bytes of each. */
+const placesOf = (patterns: readonly string[], text: string): number[][] =>
+  patterns.flatMap((pattern) =>
+    Array.from({ length: text.length }, (_, at) => at)
+      .filter((at) => text.startsWith(pattern, at))
+      .map((at) => Array.from(pattern, (_, index) => at + index)),
+  );
+
 test('A secret is masked wherever chunks are cut, and nothing else is changed', (t) => {
   assert(
     property(
@@ -33,12 +50,7 @@ test('A secret is masked wherever chunks are cut, and nothing else is changed', 
       (patterns, parts, cuts) => {
         const text = `${parts.join('')}.`;
         const got = redact(patterns, split(Buffer.from(text), cuts)).toString();
-        const masked = new Set<number>();
-        for (const pattern of patterns) {
-          for (let at = text.indexOf(pattern); at !== -1; at = text.indexOf(pattern, at + 1)) {
-            for (let each = at; each < at + pattern.length; each += 1) masked.add(each);
-          }
-        }
+        const masked = new Set(placesOf(patterns, text).flat());
         const expected = text
           .split('')
           .map((each, index) => (masked.has(index) ? '*' : each))
@@ -47,6 +59,84 @@ test('A secret is masked wherever chunks are cut, and nothing else is changed', 
       },
     ),
     { numRuns: 2000 },
+  );
+  t.pass();
+});
+
+/** Sends chunks with a long pause after each. @returns the text that had come by then, after each */
+async function redactSlowly(
+  time: FakeTime,
+  patterns: readonly string[],
+  chunks: readonly Buffer[],
+): Promise<string[]> {
+  const index = indexPatterns(patterns);
+  if (index === undefined) throw new Error('give patterns');
+  const redactor = new Redactor(index);
+  const texts: string[] = [];
+  let text = '';
+  redactor.on('data', (chunk: Buffer) => {
+    text += chunk.toString('latin1');
+  });
+  for (const chunk of chunks) {
+    redactor.write(chunk);
+    await time.pass(60_000, 60_000);
+    texts.push(text);
+  }
+  redactor.destroy();
+  return texts;
+}
+
+test.serial('A message that ends like a secret begins is whole after a pause', async (t) => {
+  using time = new FakeTime();
+  const chunks = ['say yes', 'k-live-0123', 'say sk-', 'live-0123', 'say sk-l', 'o'].map((each) =>
+    Buffer.from(each),
+  );
+  t.deepEqual(await redactSlowly(time, ['sk-live-0123'], chunks), [
+    'say yes',
+    'say yes***********',
+    'say yes***********say sk-',
+    'say yes***********say sk-*********',
+    // More of a secret is not given away, however long it takes.
+    'say yes***********say sk-*********say ',
+    'say yes***********say sk-*********say sk-lo',
+  ]);
+});
+
+test.serial('Pauses give away no more of a secret than its first three bytes', async (t) => {
+  using time = new FakeTime();
+  await assert(
+    asyncProperty(
+      array(secret, { minLength: 1, maxLength: 3 }),
+      array(oneof(secret, stringMatching(/^[abc]{0,6}$/u)), { maxLength: 6 }),
+      array(nat(), { maxLength: 6 }),
+      async (patterns, parts, cuts) => {
+        const text = `${parts.join('')}.`;
+        const chunks = split(Buffer.from(text), cuts);
+        const texts = await redactSlowly(time, patterns, chunks);
+        const secrets = placesOf(patterns, text);
+        const masked = new Set(secrets.flat());
+        let length = 0;
+        for (const [index, got] of texts.entries()) {
+          length += chunks[index]?.length ?? 0;
+          const sent = text.slice(0, length);
+          const mayBegin = patterns.some((each) =>
+            Array.from(each, (_, end) => each.slice(0, end + 1)).some(
+              (beginning) => beginning.length > 3 && sent.endsWith(beginning),
+            ),
+          );
+          if (!mayBegin && got.length !== length) return false;
+        }
+        const whole = texts.at(-1) ?? '';
+        return (
+          whole.length === text.length &&
+          whole
+            .split('')
+            .every((each, at) => each === text[at] || (each === '*' && masked.has(at))) &&
+          secrets.every((places) => places.slice(3).every((at) => whole[at] === '*'))
+        );
+      },
+    ),
+    { numRuns: 200 },
   );
   t.pass();
 });
