@@ -15,7 +15,7 @@ interface PauseDrainDeps {
 
 /** A wait under way. */
 interface Drain {
-  /** What begins the pause, in the order in which they came. */
+  /** Each begins the pause, or decides against it; in the order in which they came. */
   readonly pauses: (() => Promise<void>)[];
   readonly paused: Promise<void>;
   readonly cancel: AbortController;

@@ -1,4 +1,4 @@
-/* What a container wrote is read to its end, and what others write into the same pipe is not. */
+/* Output of a container is read to its end; what others write into the same pipe is not. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { writeSync } from 'node:fs';

@@ -1,4 +1,4 @@
-/* What goes with a host that is removed, and what stays. */
+/* Records that go with a host that is removed, and those that stay. */
 import test from 'ava';
 import { pino } from 'pino';
 import { AgentHub } from '../../../control/dispatch/agent-hub.ts';
