@@ -20,7 +20,7 @@ import { InputBacklog, type InputRun } from './input-backlog.ts';
 import { encodeOutput } from './output-frame.ts';
 import { CLOSE_CODES, hangUp, sendError, sendEvent, sendExit } from './session-socket.ts';
 
-/** Node reads so many bytes from a socket at once. */
+/** The most that Node reads from a socket at once. */
 const CHUNK_BYTES_MAX = 64 * KiB;
 
 /**

@@ -235,7 +235,7 @@ test('input in very many frames takes no more memory than its bytes', async (t) 
   t.is(session.text, `ready\n${2 * filled + FRAMES}\n`);
 });
 
-/** All that the client sends meanwhile arrives in one piece. */
+/** Makes all frames that the client sends meanwhile arrive in one piece. */
 function inOnePiece({ rawSocket }: TestSession, send: () => void): void {
   rawSocket?.cork();
   send();
