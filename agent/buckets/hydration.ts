@@ -45,15 +45,18 @@ export async function fillPlaceholder(parts: HydrationParts, open: WaitingOpen):
   if (mark.toString() === LEAVING) return keepContents(open);
   const before = stampsOf(await fileStats(open.fd));
   const { index } = parts;
-  const row = index.ofInode(before.inode) ?? (await rowOfPath(parts, open.fd, before));
-  if (row === undefined) throw new BucketError('missing', 'the object of the file is not known');
+  const known = index.ofInode(before.inode) ?? (await rowOfPath(parts, open.fd, before));
+  if (known === undefined) throw new BucketError('missing', 'the object of the file is not known');
+  const rowNow = (): IndexRow => index.ofInode(before.inode) ?? known;
   const fd = await open.openToWrite();
-  let object: BucketObject;
-  const isCut = before.sizeBytes !== row.sizeBytes;
+  let fetched: Fetched;
+  const isCut = before.sizeBytes !== known.sizeBytes;
+  const cutAt = isCut ? before.sizeBytes : undefined;
   try {
     const mtimeNs = await keepTime(fd, mark.toString(), before.mtimeNs);
-    object = await fetchInto(parts, fd, row, isCut ? before.sizeBytes : undefined, open.signal);
+    fetched = await fetchInto(parts, fd, rowNow, cutAt, open.signal);
     await promisify(fdatasync)(fd);
+    const { object, row } = fetched;
     if (object.etag === row.etag && !isCut) await native.setTimes(fd, mtimeNs);
     else if (!isCut) await setTimes(fd, object.modifiedMs);
     await native.removeAttribute(fd, PLACEHOLDER_ATTRIBUTE);
@@ -61,7 +64,8 @@ export async function fillPlaceholder(parts: HydrationParts, open: WaitingOpen):
     await promisify(close)(fd);
   }
   const stamps = stampsOf(await fileStats(open.fd));
-  const { etag, modifiedMs, sizeBytes } = object;
+  const { row } = fetched;
+  const { etag, modifiedMs, sizeBytes } = fetched.object;
   const filled = { path: row.path, etag, modifiedMs, isPlaceholder: false };
   // Cut by truncate(2) before it was opened: it differs from its object, and is uploaded.
   const changed = { ...stamps, sizeBytes, ctimeNs: 0n };
@@ -106,16 +110,27 @@ async function rowOfPath(
   return { path, etag: '', modifiedMs: 0, isPlaceholder: true, ...stamps };
 }
 
-/** Tries again while the storage is away, busy, or refuses credentials that may be replaced. */
+interface Fetched {
+  readonly object: BucketObject;
+  /** Where it was fetched from. */
+  readonly row: IndexRow;
+}
+
+/**
+ * Tries again while the storage is away, busy, or refuses credentials that may be replaced.
+ * @param rowNow the file's row: an upload may copy the object of a moved file, and then replace it
+ */
 async function fetchInto(
   { bucket, makeRoom }: HydrationParts,
   fd: number,
-  { path, sizeBytes }: IndexRow,
+  rowNow: () => IndexRow,
   cutAt: number | undefined,
   signal: AbortSignal,
-): Promise<BucketObject> {
+): Promise<Fetched> {
   const until = performance.now() + LIMITS.bucketFillMsMax;
   for (let pauseMs = LIMITS.bucketPauseMsMin; ; pauseMs *= 2) {
+    const row = rowNow();
+    const { path, sizeBytes } = row;
     try {
       await makeRoom(cutAt ?? sizeBytes);
       const { body, ...object } = await bucket().get(path, signal);
@@ -124,7 +139,7 @@ async function fetchInto(
         throw new BucketError('away', `the storage sent ${arrived} of ${object.sizeBytes} bytes`);
       }
       await promisify(ftruncate)(fd, cutAt ?? object.sizeBytes);
-      return object;
+      return { object, row };
     } catch (error) {
       const failure = explainFailure(error);
       // The bytes just written may be what fills the disk, and placeholders are never given up to

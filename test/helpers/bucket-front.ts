@@ -142,7 +142,8 @@ export class BucketFront implements AsyncDisposable {
         return;
       }
       answer.writeHead(got.statusCode ?? 500, got.headers);
-      if (this.held !== undefined && Number(got.headers['content-length']) > HELD_AFTER_BYTES) {
+      const isLarge = method === 'GET' && Number(got.headers['content-length']) > HELD_AFTER_BYTES;
+      if (this.held !== undefined && isLarge) {
         passInTwo(got, answer, this.held);
       } else got.pipe(answer);
       got.on('error', () => answer.destroy());

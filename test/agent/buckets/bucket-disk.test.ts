@@ -134,6 +134,26 @@ test('what waits to be written to a file is not lost when others change its obje
   t.is((await bucket.get('f'))?.toString(), 'theirs mine');
 });
 
+test('a moved file whose fetch breaks off is not filled from its former name', async (t) => {
+  const large = 'x'.repeat(6 * MiB);
+  await using opened = await openBucketDisk(server, (bucket) => bucket.put('log', large));
+  const { bucket, front, sh, layout } = opened;
+  await sh('mv log log.1 && printf new > log');
+  const { promise, reject } = Promise.withResolvers<void>();
+  front.held = promise;
+  const reading = sh('wc -c < log.1');
+  await waitFor('a part to be written', async () => {
+    return (await stat(join(layout.contents, 'log.1'))).blocks > MiB / 512;
+  });
+  await upload(t, opened);
+  t.is(String(await bucket.get('log')), 'new');
+  front.held = undefined;
+  reject(new Error('the connection breaks'));
+  t.is(await reading, `${large.length}\n`);
+  await upload(t, opened);
+  t.is((await bucket.get('log.1'))?.length, large.length);
+});
+
 test('a moved file that nobody has opened is kept when its former name is written to', async (t) => {
   const names = ['log', 'log.1', 'log.2', 'a', 'b', 'far'];
   await using opened = await openBucketDisk(server, async (bucket) => {
