@@ -68,6 +68,22 @@ for (const [name, stepMs] of [
   });
 }
 
+test('a use just before the agent ends counts in the next one', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { time, hosted } = host;
+  const actor = await host.create({ idleTtlSeconds: 10 });
+  await time.pass(5_000);
+  const release = actor.holdIdle();
+  release();
+  await hosted.stopAgent(); // Before the use is journalled.
+  await hosted.startAgent();
+  const next = host.find(actor.id);
+  await time.pass(9_999);
+  t.is(next.row.state, 'running');
+  await time.pass(1);
+  await host.until(next, 'paused');
+});
+
 test('a record shows the end of a session by the wall clock as it is set now', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
   const { time } = host;
