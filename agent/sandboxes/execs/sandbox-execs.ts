@@ -97,6 +97,7 @@ export class SandboxExecs {
 
   /** @throws AppError `unavailable` when the guest does not answer */
   async #channel(): Promise<GuestChannel> {
+    if (this.#link?.channel !== undefined) return this.#link.channel;
     const signal = AbortSignal.timeout(LIMITS.sandboxExecGuestMsMax);
     try {
       const channel = await this.#link?.opened(signal);

@@ -120,6 +120,7 @@ export class SandboxFiles {
   async #channel(): Promise<GuestChannel> {
     const link = this.#link;
     if (link === undefined) throw notRunning();
+    if (link.channel !== undefined) return link.channel;
     return link.opened(AbortSignal.timeout(LIMITS.sessionGuestMsMax)).catch((error: unknown) => {
       throw silent(error);
     });
