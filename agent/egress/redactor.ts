@@ -5,7 +5,7 @@ const HEAD_LENGTH = SECRET_LENGTH_MIN;
 const MASK = '*'.charCodeAt(0);
 /** After so long without more bytes, a short end is passed on: it may be the end of a message. */
 const QUIET_MS = 100;
-/** So few bytes of a secret tell nothing; whoever can hold the stream up in the middle of one gets them. */
+/** A guest or server that holds the stream up within a secret shows this much of it: too little to help. */
 const SHORT_MAX = 3;
 
 /** A text to be found. */

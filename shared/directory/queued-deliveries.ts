@@ -15,7 +15,7 @@ const BOUNDS: DeliveryBounds = {
 };
 
 // KEYS all deliveries, those of the account: zsets of job ids by the time at which they count no more.
-const NOW = `
+const EXPIRE = `
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   for _, key in ipairs(KEYS) do redis.call('ZREMRANGEBYSCORE', key, '-inf', now) end
@@ -23,7 +23,7 @@ const NOW = `
 // ARGV[1] time to live, per account, total, then job ids. As with idempotency keys: an account has at
 // most its own bound, and never more than is then left for all others.
 const add = new Script(`
-  ${NOW}
+  ${EXPIRE}
   local more = #ARGV - 3
   local held = redis.call('ZCARD', KEYS[2]) + more
   local left = tonumber(ARGV[3]) - redis.call('ZCARD', KEYS[1]) - more
@@ -40,7 +40,7 @@ const remove = new Script(`
   return 1
 `);
 const count = new Script(`
-  ${NOW}
+  ${EXPIRE}
   return redis.call('ZCARD', KEYS[2])
 `);
 

@@ -21,7 +21,7 @@ export class EndingSignals implements Disposable {
 
   /** @param onSignal called once: at the first signal, or at once when that has come already */
   constructor(onSignal: () => void) {
-    this.#onSignal = () => onSignal();
+    this.#onSignal = onSignal;
     if (listeners.size === 0) for (const signal of ENDING) process.on(signal, receive);
     listeners.add(this.#onSignal);
     if (received !== undefined) onSignal();
