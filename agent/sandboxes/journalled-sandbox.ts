@@ -269,7 +269,7 @@ export class JournalledSandbox {
 
   /**
    * Journals the last use for the next agent, which continues the idle time from it. To be called
-   * when nothing else is written any more, after {@link detach}.
+   * after {@link detach}, as a message of the mailbox like everything that writes the row.
    */
   async saveLastUse(): Promise<void> {
     const isKept = this.#isJournalled && !this.#hasMoved && !this.#row.isDeleting;

@@ -474,8 +474,8 @@ export class SandboxActor {
     this.#deletion.close();
     // The next agent need not repeat a copy or pause that is durable by then, nor clean up after a
     // machine that has just come to rest.
-    const idle = Promise.allSettled([copies.copying, current.pausing, this.#mailbox.idle]);
-    const saved = idle.then(() => sandbox.saveLastUse());
+    const rested = Promise.allSettled([copies.copying, current.pausing, this.#mailbox.idle]);
+    const saved = rested.then(() => this.#mailbox.send(() => sandbox.saveLastUse()));
     await settledWithin(saved, LIMITS.sandboxDetachMs);
     await current.leave('the agent ends');
     processes.disconnect(new SessionError('internal_error', why));

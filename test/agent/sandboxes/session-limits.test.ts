@@ -1,4 +1,5 @@
 /* Time limits of sandboxes on machines in memory, by clocks that the test moves. */
+import { setImmediate } from 'node:timers/promises';
 import anyTest from 'ava';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
 import { LIMITS } from '../../../shared/limits.ts';
@@ -82,6 +83,29 @@ test('a use just before the agent ends counts in the next one', async (t) => {
   t.is(next.row.state, 'running');
   await time.pass(1);
   await host.until(next, 'paused');
+});
+
+test('a change that comes while the last use is journalled is not undone by it', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted } = host;
+  const actor = await host.create({ idleTtlSeconds: 10 });
+  actor.holdIdle()();
+  const reached = Promise.withResolvers<void>();
+  const mayGoOn = Promise.withResolvers<void>();
+  interceptFailpoints(async (point) => {
+    if (point !== 'before journal last use') return;
+    reached.resolve();
+    await mayGoOn.promise;
+  });
+  const stopped = hosted.stopAgent();
+  await reached.promise;
+  const changed = actor.setLimits({ timeoutSeconds: 1_000, idleTtlSeconds: undefined });
+  await setImmediate();
+  mayGoOn.resolve();
+  await changed;
+  await stopped;
+  await hosted.startAgent();
+  t.is(host.find(actor.id).row.config.maxTtlSeconds, 1_000);
 });
 
 test('a record shows the end of a session by the wall clock as it is set now', async (t) => {
