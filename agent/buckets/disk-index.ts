@@ -4,6 +4,7 @@ import { createInterface } from 'node:readline';
 import { errnoOf, toError } from '../../shared/errors.ts';
 import { parseJson } from '../../shared/json.ts';
 import type { Logger } from '../../shared/log.ts';
+import { SerialQueue } from '../queues/serial-queue.ts';
 
 /** The state of a file when it was the same as its object. */
 export interface IndexRow {
@@ -67,6 +68,9 @@ function fromLine(text: string): LoadedLine | undefined {
   }
 }
 
+/** Ends a line that a crash or a full disk may have cut off. */
+const CUT_OFF = '\n';
+
 /** Obsolete lines are dropped at the next start once there are so many of them. */
 const STALE_LINES_MAX = 10_000;
 
@@ -80,6 +84,7 @@ export class DiskIndex {
   readonly #byInode = new Map<bigint, IndexRow>();
   /** Marks of uploads whose answers are not known, by path. */
   readonly #pending = new Map<string, string>();
+  readonly #syncs = new SerialQueue();
   #file: FileHandle;
   #unwritten: string[] = [];
   #bytes = 0;
@@ -163,13 +168,9 @@ export class DiskIndex {
     this.#unwritten.push(`${JSON.stringify([path])}\n`);
   }
 
-  /** Makes what was set so far durable. */
-  async sync(): Promise<void> {
-    if (this.#unwritten.length === 0) return;
-    const text = this.#unwritten.join('');
-    this.#unwritten = [];
-    await this.#file.appendFile(text);
-    await this.#file.datasync();
+  /** Makes what was set so far durable. When that fails, as on a full disk, the next call repeats it. */
+  sync(): Promise<void> {
+    return this.#syncs.add(() => this.#write());
   }
 
   async close(): Promise<void> {
@@ -177,6 +178,20 @@ export class DiskIndex {
       await this.sync();
     } finally {
       await this.#file.close();
+    }
+  }
+
+  async #write(): Promise<void> {
+    const lines = this.#unwritten;
+    if (lines.length === 0) return;
+    this.#unwritten = [];
+    try {
+      await this.#file.appendFile(lines.join(''));
+      await this.#file.datasync();
+    } catch (error) {
+      if (lines[0] !== CUT_OFF) lines.unshift(CUT_OFF);
+      this.#unwritten = [...lines, ...this.#unwritten];
+      throw error;
     }
   }
 
@@ -201,7 +216,7 @@ export class DiskIndex {
       else if (line.row === undefined) this.#forget(line.path);
       else this.set(line.row);
     }
-    this.#unwritten = lines === 0 ? [] : ['\n']; // After a line that a crash cut off.
+    this.#unwritten = lines === 0 ? [] : [CUT_OFF];
     return lines;
   }
 
