@@ -30,6 +30,18 @@ export function parseJson(text: string, bounds: JsonBounds = {}): unknown {
   return value;
 }
 
+/**
+ * Parses JSON that a caller has sent. Half of a surrogate pair, which only an escape can spell (RFC
+ * 8259, section 8.2), is refused: it would become another character wherever the text is written as
+ * UTF-8, so that two names could be one.
+ * @throws SyntaxError, of class {@link JsonRefused} when the text exceeds a bound or is not Unicode
+ */
+export function parseCallerJson(text: string): unknown {
+  const value = parseJson(text);
+  if (/\\ud[89a-f]/iu.test(text)) refuseMalformed(value);
+  return value;
+}
+
 function checkShape(text: string, depthMax: number, valuesMax: number): void {
   let depth = 0;
   let values = 0;
@@ -124,6 +136,18 @@ function endOfString(text: string, from: number): number {
     at = quote + 1;
   }
   return text.length;
+}
+
+/** Recursive, which is safe because the depth was checked. */
+function refuseMalformed(value: unknown): void {
+  if (typeof value === 'string' && !value.isWellFormed()) {
+    throw new JsonRefused('it has text that is not valid Unicode');
+  }
+  if (typeof value !== 'object' || value === null) return;
+  for (const [key, child] of Object.entries(value)) {
+    refuseMalformed(key);
+    refuseMalformed(child);
+  }
 }
 
 /** Recursive, which is safe because the depth was checked. */

@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { AppError } from '../../shared/errors.ts';
-import { parseJson } from '../../shared/json.ts';
+import { JsonRefused, parseCallerJson } from '../../shared/json.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { compile, taggedUnion } from '../../shared/validate.ts';
 import { GUEST_LIMITS } from '../guest-link/guest-protocol.ts';
@@ -90,9 +90,10 @@ const refuse = (message: string, cause?: unknown): SessionError =>
 
 function parse(text: Buffer): unknown {
   try {
-    return parseJson(text.toString('utf8'));
+    return parseCallerJson(text.toString('utf8'));
   } catch (error) {
-    throw refuse('the message is not valid JSON', error);
+    const why = error instanceof JsonRefused ? `: ${error.message}` : '';
+    throw refuse(`the message is not valid JSON${why}`, error);
   }
 }
 

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { AppError } from '../../shared/errors.ts';
-import { parseJson } from '../../shared/json.ts';
+import { parseCallerJson } from '../../shared/json.ts';
 import { LIMITS } from '../../shared/limits.ts';
 
 /** A message of JSON-RPC, not looked at yet beyond what is needed to tell it apart. */
@@ -42,7 +42,7 @@ export async function readMessage(request: IncomingMessage): Promise<McpMessage>
   const text = await readText(request);
   let message: unknown;
   try {
-    message = parseJson(text);
+    message = parseCallerJson(text);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
     throw new AppError('bad_request', `the message is not valid JSON: ${error.message}`);

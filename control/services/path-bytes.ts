@@ -49,8 +49,5 @@ export function pathOfBody(
   if ((text === undefined) === (encoded === undefined)) {
     throw new AppError('bad_request', `give either ${name} or ${name}_encoded`);
   }
-  if (text?.isWellFormed() === false) {
-    throw new AppError('bad_request', `${name} is not valid Unicode`);
-  }
   return checkPath(text === undefined ? decode(encoded ?? '') : Buffer.from(text), name);
 }

@@ -47,7 +47,6 @@ function toFileKey(given: string): string {
     throw badKey(`is longer than ${LIMITS.shareKeyBytesMax} bytes`);
   }
   if (key.includes('\0')) throw badKey('contains a NUL character');
-  if (!key.isWellFormed()) throw badKey('is not valid Unicode');
   for (const segment of key.split('/')) {
     if (segment === '') throw badKey('has an empty segment');
     if (segment === '.' || segment === '..') throw badKey(`has a "${segment}" segment`);

@@ -272,6 +272,7 @@ const shapes: Readonly<Record<string, string>> = {
   'half a million keys': `{${Array.from({ length: 500_000 }, (_, i) => `"k${i}":0`).join(',')}}`,
   'a key that would be a prototype': '{"name":"x","__proto__":{"name":"y"}}',
   'no object at all': '7',
+  'text that is not Unicode': String.raw`{"name":"x","description":"\ud800"}`,
 };
 for (const [what, body] of Object.entries(shapes)) {
   test(`a body of ${what} is refused with 400`, async (t) => {

@@ -1,6 +1,6 @@
 import test from 'ava';
 import * as fc from '../helpers/fast-check.ts';
-import { findDuplicateKey, JsonRefused, parseJson } from '../../shared/json.ts';
+import { findDuplicateKey, JsonRefused, parseCallerJson, parseJson } from '../../shared/json.ts';
 import { jsonValues } from '../helpers/json-values.ts';
 
 const refused = { instanceOf: JsonRefused };
@@ -76,6 +76,26 @@ test('the key __proto__ is refused at any depth and in any spelling, but allowed
   t.throws(() => parseJson('[{"a":{"__prot\\u006f__":1,"\\u005f_proto__":1}}]'), refused);
   t.throws(() => parseJson('{"_\\u005Fproto__":1}'), refused);
   t.deepEqual(parseJson('["__proto__"]'), ['__proto__']);
+});
+
+test('a caller’s JSON with half of a surrogate pair is refused, wherever it is', (t) => {
+  for (const text of [
+    String.raw`"\ud800"`,
+    String.raw`"\uDFFF"`,
+    String.raw`{"a":["x\udc00\ud800"]}`,
+    String.raw`{"a":{"\ud83d":1}}`,
+    String.raw`["\\\ud800"]`,
+  ]) {
+    t.throws(() => parseCallerJson(text), refused, text);
+    t.notThrows(() => parseJson(text));
+  }
+  for (const [text, value] of [
+    [String.raw`"\ud83d\ude00"`, '😀'],
+    [String.raw`"\\ud800"`, String.raw`\ud800`],
+    ['"😀"', '😀'],
+  ] as const) {
+    t.is(parseCallerJson(text), value);
+  }
 });
 
 test('a key that occurs twice in one object is found, however it is written', (t) => {

@@ -5,7 +5,7 @@ import type { Caller } from '../../../shared/directory/api-keys.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
 import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
 import { clientAddress } from '../../../shared/http/client-address.ts';
-import { findDuplicateKey, JsonRefused, parseJson } from '../../../shared/json.ts';
+import { findDuplicateKey, JsonRefused, parseCallerJson } from '../../../shared/json.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { compile } from '../../../shared/validate.ts';
 import { sha256 } from '../../../shared/secrets.ts';
@@ -61,7 +61,7 @@ function rawBodyOf(ctx: RequestContext): string {
 function parseBody(text: string): unknown {
   if (text === '') return {};
   try {
-    return parseJson(text);
+    return parseCallerJson(text);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
     const why = error instanceof JsonRefused ? `: ${error.message}` : '';
