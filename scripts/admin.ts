@@ -1,4 +1,4 @@
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { Command, CommanderError, Help } from 'commander';
 import Type from 'typebox';
 import {
@@ -18,6 +18,7 @@ import { readSettings } from '../shared/settings/read-settings.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { MINUTE_MS } from '../shared/units.ts';
 import { compile } from '../shared/validate.ts';
+import { readFileIfExists, writePrivateFile } from './env-file.ts';
 import { inviteHost } from './host-invitation.ts';
 import { commands } from './local-paths.ts';
 import { rebuildDisks } from './rebuild-disks.ts';
@@ -69,6 +70,8 @@ const Backup = Type.Object({
   ),
 });
 
+const checkBackup = compile(Backup);
+
 const { STORAGE_DIR } = AgentSettings.properties;
 const { ENCRYPTION_KEY } = ClusterSettings.properties;
 const Settings = Type.Object({
@@ -96,15 +99,25 @@ async function backup(directory: Directory, file: string): Promise<object> {
   );
   const lists = await Promise.all(accounts.map(({ id }) => allKeys(directory, id)));
   const keys = lists.flat();
-  await writeFile(file, JSON.stringify({ version: 1, accounts, keys }, null, 2), { mode: 0o600 });
+  if (accounts.length === 0) await refuseToEmpty(file);
+  await writePrivateFile(file, JSON.stringify({ version: 1, accounts, keys }, null, 2));
   return { file, accounts: accounts.length, keys: keys.length };
 }
 
+/** Redis may have lost its data, and then this file may have the only copy. @throws AppError */
+async function refuseToEmpty(file: string): Promise<void> {
+  const former = await readFileIfExists(file);
+  if (former === undefined || readBackup(former, file).accounts.length === 0) return;
+  const message = `there are no accounts, and ${file} has some: it stays; see the command restore`;
+  throw new AppError('bad_request', message);
+}
+
+/** @throws AppError `bad_request` when it is no backup */
+const readBackup = (text: string, file: string) =>
+  checkBackup(parseJson(text, { valuesMax: Infinity }), file);
+
 async function restore(directory: Directory, file: string): Promise<object> {
-  const data = compile(Backup)(
-    parseJson(await readFile(file, 'utf8'), { valuesMax: Infinity }),
-    file,
-  );
+  const data = readBackup(await readFile(file, 'utf8'), file);
   for (const { limits = {}, ...account } of data.accounts) {
     await directory.accounts.restore(account);
     await directory.accountLimits.change(account.id, limits);
@@ -332,7 +345,11 @@ function addBackupCommands(group: Command): void {
     .command('rebuild')
     .description('list the disks on the storage in Redis again')
     .action(() =>
-      report(({ directory, storageDir }) => rebuildDisks(directory, mustHaveStorage(storageDir))),
+      report(async ({ directory, storageDir }) => {
+        const result = await rebuildDisks(directory, mustHaveStorage(storageDir));
+        if (result.failed.length > 0) process.exitCode = 1;
+        return result;
+      }),
     );
 }
 

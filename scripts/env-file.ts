@@ -1,4 +1,4 @@
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { parseEnv } from 'node:util';
 
 export type Env = Readonly<Record<string, string>>;
@@ -14,7 +14,7 @@ export async function readEnvFile(path: string): Promise<Env> {
 }
 
 export async function writeEnvFile(path: string, env: Env): Promise<void> {
-  const lines = Object.entries(env).map(([key, value]) => `${key}=${quote(value)}\n`);
+  const lines = Object.entries(env).map(([key, value]) => `${key}=${quote(key, value)}\n`);
   await writePrivateFile(path, lines.join(''));
 }
 
@@ -22,8 +22,13 @@ export async function writeEnvFile(path: string, env: Env): Promise<void> {
 export async function writePrivateFile(path: string, text: string): Promise<void> {
   if ((await readFileIfExists(path)) === text) return;
   const temporary = `${path}.${process.pid}`;
-  await writeFile(temporary, text, { mode: 0o600, flush: true });
-  await rename(temporary, path);
+  try {
+    await writeFile(temporary, text, { mode: 0o600, flush: true });
+    await rename(temporary, path);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
 }
 
 /** @throws Error naming `key` when it is not set. */
@@ -43,8 +48,8 @@ export async function readFileIfExists(path: string): Promise<string | undefined
 }
 
 // A shell and Node read a single-quoted value alike as long as it contains no quote.
-function quote(value: string): string {
+function quote(key: string, value: string): string {
   if (/^[\w@%+=:,./-]*$/u.test(value)) return value;
-  if (/['\n]/u.test(value)) throw new Error(`a setting may not contain quotes: ${value}`);
+  if (/['\n]/u.test(value)) throw new Error(`${key} may not contain quotes or line feeds`);
   return `'${value}'`;
 }

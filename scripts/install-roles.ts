@@ -102,10 +102,18 @@ async function clusterOf({ root, address, cluster, redisUrl }: InstallOptions): 
   return { ...cluster, REDIS_URL: url };
 }
 
+/** @throws Error when the host has another Redis set: values that it has are kept */
+function refuseOtherRedis(file: string, kept: Env, redisUrl: string | undefined): void {
+  const present = kept['REDIS_URL'];
+  if (redisUrl === undefined || present === undefined || present === redisUrl) return;
+  throw new Error(`${file} has another REDIS_URL, which would stay: change it there`);
+}
+
 async function installControl(options: InstallOptions): Promise<string> {
   const { root, address } = options;
   const file = etc(root, 'control.env');
   const kept = await readEnvFile(file);
+  refuseOtherRedis(file, kept, options.redisUrl);
   const own = await readEnvFile(etc(root, 'cluster.env'));
   const known = { ...newCluster(), ...own, ...options.cluster, ...kept };
   const cluster = await clusterOf({ ...options, cluster: known });
@@ -125,6 +133,7 @@ async function installAgent(options: InstallOptions): Promise<string> {
   const { root, address, own: given = {} } = options;
   const file = etc(root, 'agent.env');
   const kept = await readEnvFile(file);
+  refuseOtherRedis(file, kept, options.redisUrl);
   const own = await readEnvFile(etc(root, 'cluster.env'));
   const cluster = await clusterOf({ ...options, cluster: { ...own, ...options.cluster, ...kept } });
   if (cluster['CLUSTER_ID'] === undefined) {

@@ -107,6 +107,9 @@ test.serial('backup, an emptied Redis, restore and rebuild: everything is back',
   await (await stack.redisClient()).flushall();
   await untilRefused(api);
 
+  const empty = await runWith(stack.environment, ['backup', file]);
+  t.is(empty.code, 1, 'the only copy is not replaced by nothing');
+  t.regex(empty.stderr, /^admin: there are no accounts, and .* has some: it stays/u);
   await admin(t, 'restore', file);
   t.deepEqual(await api.data<Disk[]>('GET', '/api/disks'), []);
   const rebuilt = await admin<{ restored: string[]; failed: object[] }>(t, 'rebuild');
@@ -162,7 +165,9 @@ test.serial('a rebuild says which disk it could not list, and lists the others',
   const path = join(diskFolder(stack, broken.id), 'manifest.json');
   const text = await readFile(path, 'utf8');
   await writeFile(path, text.slice(0, -10));
-  const first = await admin<{ restored: string[]; failed: { disk: string }[] }>(t, 'rebuild');
+  const { code, stdout } = await runWith(stack.environment, ['rebuild']);
+  t.is(code, 1);
+  const first = JSON.parse(stdout) as { restored: string[]; failed: { disk: string }[] };
   t.deepEqual(first.restored, [whole.id]);
   t.deepEqual(
     first.failed.map(({ disk }) => disk),

@@ -107,6 +107,11 @@ test('three hosts get configurations of one cluster, which control and agent acc
   const before = await readFile(join(one, 'etc/berth/control.env'), 'utf8');
   t.is((await install('control', '--root', one, '--address', '10.0.0.9')).code, 0);
   t.is(await readFile(join(one, 'etc/berth/control.env'), 'utf8'), before, 'values are kept');
+  for (const role of ['control', 'agent']) {
+    const moved = await install(role, '--root', one, '--redis-url', 'redis://:p@10.0.0.7');
+    t.is(moved.code, 1);
+    t.regex(moved.output, new RegExp(`etc/berth/${role}.env has another REDIS_URL`, 'u'));
+  }
 });
 
 test('only the agent is root, and what it started outlives it', async (t) => {
