@@ -72,8 +72,9 @@ const createDiskRoute = route({
     'account_limit_reached',
     ...DISK_HOST_ERRORS,
   ],
-  async handle({ deps, caller, body, requestId, note }) {
-    const { created, disk, tokens } = await createDisk(deps, caller, body, { requestId });
+  async handle({ deps, caller, body, requestId, note, callerGone }) {
+    const context = { requestId, signal: callerGone() };
+    const { created, disk, tokens } = await createDisk(deps, caller, body, context);
     note({ diskId: disk.record.id });
     return { status: created ? 201 : 200, data: presentCreatedDisk(disk, tokens) };
   },

@@ -18,7 +18,8 @@ import { makeDiskUser, type NewDiskUser } from './disk-users.ts';
 import { findDisk } from './find-disk.ts';
 import type { Ring } from '../../shared/secrets.ts';
 
-const CREATION_POLL_MS = 50;
+const CREATION_POLL_MS_MIN = 50;
+const CREATION_POLL_MS_MAX = 500;
 
 export interface DiskCreation {
   /** False when a disk with that name and configuration existed already. */
@@ -157,7 +158,7 @@ async function finishCreation(
   const users = newUsers(deps.config.cluster.encryptionKeys, record.id, input, caller);
   const resumed = { ...record, users: sortUsers(users.map((user) => user.record)) };
   const deadline = Date.now() + LIMITS.hostJobTimeoutMs;
-  for (;;) {
+  for (let waitMs = CREATION_POLL_MS_MIN; ; waitMs = Math.min(waitMs * 2, CREATION_POLL_MS_MAX)) {
     const state = await disks.resumeCreation(resumed);
     if (state === 'taken') return makeData(deps, resumed, users, context);
     if (state === 'done') {
@@ -167,7 +168,8 @@ async function finishCreation(
     if (Date.now() > deadline) {
       throw new AppError('unavailable', 'another request is creating this disk; try again');
     }
-    await sleep(CREATION_POLL_MS);
+    if (context.signal?.aborted === true) throw new AppError('cancelled', 'the caller hung up');
+    await sleep(waitMs);
   }
 }
 

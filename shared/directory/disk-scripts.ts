@@ -43,18 +43,25 @@ export const create = new Script(`
   if #users > 0 then redis.call('HSET', KEYS[4], unpack(users)) end
   return ARGV[2]
 `);
-// KEYS disk, users; ARGV now, until, users as JSON. The resumed creation gets new users, because the
-// tokens of the first ones were shown to nobody.
-export const resumeCreation = new Script(`
-  if redis.call('HGET', KEYS[1], 'status') ~= 'creating' then return 'done' end
-  local busyUntil = redis.call('HGET', KEYS[1], 'creatingUntil')
-  if tonumber(busyUntil) > tonumber(ARGV[1]) then return 'busy' end
+// KEYS disk, users; ARGV now, until. Takes a creation that nobody is at, and removes its first users,
+// because their tokens were shown to nobody: returns them.
+export const takeCreation = new Script(`
+  local status, busyUntil = unpack(redis.call('HMGET', KEYS[1], 'status', 'creatingUntil'))
+  if status ~= 'creating' then return 'done' end
+  if tonumber(busyUntil or '0') > tonumber(ARGV[1]) then return 'busy' end
+  local former = redis.call('HVALS', KEYS[2])
   redis.call('HSET', KEYS[1], 'creatingUntil', ARGV[2])
   redis.call('DEL', KEYS[2])
-  local users = cjson.decode(ARGV[3])
-  if #users > 0 then redis.call('HSET', KEYS[2], unpack(users)) end
   redis.call('HINCRBY', KEYS[1], 'revision', 1)
-  return 'taken'
+  return former
+`);
+// KEYS disk, users; ARGV until, users as JSON. Only for the call that took the creation until then.
+export const setUsersOfCreation = new Script(`
+  local status, busyUntil = unpack(redis.call('HMGET', KEYS[1], 'status', 'creatingUntil'))
+  if status ~= 'creating' or busyUntil ~= ARGV[1] then return 0 end
+  local users = cjson.decode(ARGV[2])
+  if #users > 0 then redis.call('HSET', KEYS[2], unpack(users)) end
+  return 1
 `);
 export const releaseCreation = new Script(`
   if redis.call('HGET', KEYS[1], 'status') ~= 'creating' then return 0 end

@@ -30,6 +30,9 @@ const userField = (user: { type: string; identifier: string }): string =>
 const userPairs = (users: readonly DiskUserRecord[]): string =>
   JSON.stringify(users.flatMap((user) => [userField(user), JSON.stringify(user)]));
 
+// Not validated: only this code writes the directory.
+const toUser = (text: unknown): DiskUserRecord => parseJson(String(text)) as DiskUserRecord;
+
 /** The disks of one region. */
 export class Disks {
   readonly #redis: RedisClient;
@@ -98,18 +101,24 @@ export class Disks {
 
   /**
    * Resumes a creation whose caller was cut off. The users in `record` replace the first ones, whose
-   * tokens nobody has seen.
+   * tokens nobody has seen. Costs one small read while the creation cannot be taken.
    * @returns `busy` while another caller is creating the disk, `done` when it is no longer `creating`
    */
   async resumeCreation(record: DiskRecord): Promise<'taken' | 'busy' | 'done'> {
+    const [key = '', users = ''] = this.#diskAndUsers(record);
+    const [status, busyUntil] = await this.#redis.hmget(key, 'status', 'creatingUntil');
+    if (status !== 'creating') return 'done';
     const now = Date.now();
+    if (Number(busyUntil) > now) return 'busy';
+    const until = now + LIMITS.diskCreationMsMax;
+    const former = await scripts.takeCreation.run(this.#redis, [key, users], [now, until]);
+    if (!Array.isArray(former)) return former === 'busy' ? 'busy' : 'done';
+    // Only now: calls that wait leave nothing in the index, and remove none of each other's entries.
+    await this.#userIndex.remove(record, former.map(toUser));
     await this.#userIndex.add(record, record.users);
-    const result = await scripts.resumeCreation.run(this.#redis, this.#diskAndUsers(record), [
-      now,
-      now + LIMITS.diskCreationMsMax,
-      userPairs(record.users),
-    ]);
-    return result === 'taken' || result === 'busy' ? result : 'done';
+    const args = [until, userPairs(record.users)];
+    const isMine = await scripts.setUsersOfCreation.run(this.#redis, [key, users], args);
+    return isMine === 1 ? 'taken' : 'busy';
   }
 
   /** Releases a creation that failed, so that the next caller can resume it at once. */
@@ -152,7 +161,7 @@ export class Disks {
       await this.#userIndex.remove(disk, [user]);
       return result;
     }
-    return parseJson(String(result)) as DiskUserRecord;
+    return toUser(result);
   }
 
   async removeUser(
