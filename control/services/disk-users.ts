@@ -1,5 +1,5 @@
 import { type Caller, endWithKey } from '../../shared/directory/api-keys.ts';
-import type { DiskUserRecord } from '../../shared/directory/disk-record.ts';
+import type { DiskRecord, DiskUserRecord } from '../../shared/directory/disk-record.ts';
 import { AppError } from '../../shared/errors.ts';
 import type { DiskUserInput } from '../../shared/schemas/disk-user.ts';
 import { randomSecret, type Ring, seal, sha256 } from '../../shared/secrets.ts';
@@ -72,8 +72,8 @@ export function makeDiskUser(
 }
 
 /**
- * Adds a user to a disk (docs/api.md, Disk users). A user that is there already is
- * returned as it is.
+ * Adds a user to a disk (docs/api.md, Disk users). A user that is there already is returned as it
+ * is, with another end if the caller asks for one.
  */
 export async function addDiskUser(
   deps: Deps,
@@ -83,19 +83,38 @@ export async function addDiskUser(
 ): Promise<NewDiskUser> {
   const entry = await findDisk(deps, disk.accountId, disk.diskId);
   const user = makeDiskUser(deps.config.cluster.encryptionKeys, disk.diskId, input, disk.caller);
-  const stored = await deps.directory.disks.addUser(entry.record, user.record);
-  if (stored === 'missing') throw new AppError('not_found', `disk ${disk.diskId} not found`);
-  if (stored === 'limit') throw new AppError('bad_request', 'the disk has too many users');
+  const present = await deps.directory.disks.addUser(entry.record, user.record);
+  if (present === 'missing') throw new AppError('not_found', `disk ${disk.diskId} not found`);
+  if (present === 'limit') throw new AppError('bad_request', 'the disk has too many users');
+  const isNew = present.createdAt === user.record.createdAt;
+  const asksForEnd = input.ttl !== undefined || input.expiresAt !== undefined;
+  const stored =
+    isNew || !asksForEnd
+      ? present
+      : await setEnd(deps, entry.record, present, user.record.expiresAt);
   try {
     await recordDisk(deps, disk, context);
   } catch (error) {
     // The token can never be shown, so the user would be of no use to anybody.
-    if (stored.createdAt === user.record.createdAt) {
+    if (isNew) {
       await deps.directory.disks.removeUser(entry.record, user.record).catch(() => undefined);
     }
     throw error;
   }
   return { ...user, record: stored };
+}
+
+/** @throws AppError `unavailable` when another call has changed or removed the user meanwhile */
+async function setEnd(
+  { directory }: Deps,
+  disk: DiskRecord,
+  present: DiskUserRecord,
+  expiresAt: string | undefined,
+): Promise<DiskUserRecord> {
+  if (expiresAt === undefined || expiresAt === present.expiresAt) return present;
+  const next = { ...present, expiresAt };
+  if (await directory.disks.replaceUser(disk, present, next)) return next;
+  throw new AppError('unavailable', 'another request changed this user; try again');
 }
 
 /**

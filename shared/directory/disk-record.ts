@@ -12,6 +12,10 @@ export interface DiskUserRecord extends Omit<AuthorizedUser, 'token'> {
   readonly sealedToken?: string;
 }
 
+/** Whether the user's credentials work still. */
+export const isInForce = ({ expiresAt }: DiskUserRecord): boolean =>
+  expiresAt === undefined || Date.parse(expiresAt) > Date.now();
+
 /** The record of a disk. Its manifest repeats all of it, so that it can be rebuilt from there. */
 export interface DiskRecord {
   readonly id: string;

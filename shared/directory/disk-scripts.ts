@@ -43,8 +43,8 @@ export const create = new Script(`
   if #users > 0 then redis.call('HSET', KEYS[4], unpack(users)) end
   return ARGV[2]
 `);
-// KEYS disk, users; ARGV now, until. Takes a creation that nobody is at, and removes its first users,
-// because their tokens were shown to nobody: returns them.
+// KEYS disk, users; ARGV now, until. Takes a creation that nobody is at. Removes and returns its first
+// users, because their tokens were shown to nobody.
 export const takeCreation = new Script(`
   local status, busyUntil = unpack(redis.call('HMGET', KEYS[1], 'status', 'creatingUntil'))
   if status ~= 'creating' then return 'done' end
@@ -73,23 +73,41 @@ export const markAvailable = new Script(`
   redis.call('HSET', KEYS[1], 'status', 'available')
   return 1
 `);
-// KEYS disk, users; ARGV field, user JSON, limit
+const DROP_USER = `
+  local function dropUser(field, clients)
+    for _, each in ipairs(redis.call('HKEYS', KEYS[1])) do
+      if string.sub(each, 1, #clients) == clients then redis.call('HDEL', KEYS[1], each) end
+    end
+    return redis.call('HDEL', KEYS[2], field)
+  end
+`;
+// KEYS disk, users; ARGV field, user JSON, limit; then, of each user that has ended, field, JSON and
+// prefix of the fields of its clients. These users leave when the new one comes.
 export const addUser = new Script(`
+  ${DROP_USER}
   if redis.call('HGET', KEYS[1], 'status') ~= 'available' then return 'missing' end
+  local hasEnded, endedCount = {}, 0
+  for i = 4, #ARGV, 3 do
+    if redis.call('HGET', KEYS[2], ARGV[i]) == ARGV[i + 1] then
+      hasEnded[ARGV[i]] = true
+      endedCount = endedCount + 1
+    end
+  end
   local present = redis.call('HGET', KEYS[2], ARGV[1])
-  if present then return present end
-  if redis.call('HLEN', KEYS[2]) >= tonumber(ARGV[3]) then return 'limit' end
+  if present and not hasEnded[ARGV[1]] then return present end
+  if redis.call('HLEN', KEYS[2]) - endedCount >= tonumber(ARGV[3]) then return 'limit' end
+  for i = 4, #ARGV, 3 do
+    if hasEnded[ARGV[i]] then dropUser(ARGV[i], ARGV[i + 2]) end
+  end
   redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
   redis.call('HINCRBY', KEYS[1], 'revision', 1)
   return ARGV[2]
 `);
 // KEYS disk, users; ARGV field, prefix of the fields of the user's clients
 export const removeUser = new Script(`
+  ${DROP_USER}
   if redis.call('HGET', KEYS[1], 'status') ~= 'available' then return 'missing' end
-  local removed = redis.call('HDEL', KEYS[2], ARGV[1])
-  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
-    if string.sub(field, 1, #ARGV[2]) == ARGV[2] then redis.call('HDEL', KEYS[1], field) end
-  end
+  local removed = dropUser(ARGV[1], ARGV[2])
   redis.call('HINCRBY', KEYS[1], 'revision', 1)
   return removed
 `);

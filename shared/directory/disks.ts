@@ -6,7 +6,13 @@ import { type LimitReached, readLimitReached } from './account-limits.ts';
 import { clientsOf, recordClient } from './disk-clients.ts';
 import { DiskDeletions } from './disk-deletions.ts';
 import { DiskOrigins } from './disk-origins.ts';
-import { type DiskEntry, type DiskRecord, type DiskUserRecord, readDisk } from './disk-record.ts';
+import {
+  type DiskEntry,
+  type DiskRecord,
+  type DiskUserRecord,
+  isInForce,
+  readDisk,
+} from './disk-record.ts';
 import * as scripts from './disk-scripts.ts';
 import { DiskUserIndex } from './disk-user-index.ts';
 import { keys } from './keys.ts';
@@ -113,7 +119,7 @@ export class Disks {
     const until = now + LIMITS.diskCreationMsMax;
     const former = await scripts.takeCreation.run(this.#redis, [key, users], [now, until]);
     if (!Array.isArray(former)) return former === 'busy' ? 'busy' : 'done';
-    // Only now: calls that wait leave nothing in the index, and remove none of each other's entries.
+    // Only now: calls that wait leave nothing in the index, and remove no entries of each other.
     await this.#userIndex.remove(record, former.map(toUser));
     await this.#userIndex.add(record, record.users);
     const args = [until, userPairs(record.users)];
@@ -146,21 +152,29 @@ export class Disks {
     return { ...page, items: entries.filter((entry) => entry !== undefined) };
   }
 
-  /** Adds the user, or returns the one that already has this identifier. */
+  /**
+   * Adds the user, or returns the one that has this identifier already. Users of the disk that have
+   * ended are removed, and make room.
+   */
   async addUser(
-    disk: { accountId: string; id: string },
+    disk: Pick<DiskRecord, 'accountId' | 'id' | 'users'>,
     user: DiskUserRecord,
   ): Promise<DiskUserRecord | 'missing' | 'limit'> {
+    const ended = disk.users.filter((each) => !isInForce(each));
     await this.#userIndex.add(disk, [user]);
     const result = await scripts.addUser.run(this.#redis, this.#diskAndUsers(disk), [
-      userField(user),
-      JSON.stringify(user),
-      LIMITS.usersPerDiskMax,
+      ...[userField(user), JSON.stringify(user), LIMITS.usersPerDiskMax],
+      ...ended.flatMap((each) => [
+        ...[userField(each), JSON.stringify(each), clientsOf(each.identifier)],
+      ]),
     ]);
     if (result === 'missing' || result === 'limit') {
-      await this.#userIndex.remove(disk, [user]);
+      await this.#forgetUsers(disk, [user]);
       return result;
     }
+    await this.#forgetUsers(disk, ended);
+    // Again: a call that removed a user of this identifier may have removed the entry in between.
+    await this.#userIndex.add(disk, [user]);
     return toUser(result);
   }
 
@@ -173,8 +187,27 @@ export class Disks {
       clientsOf(user.identifier),
     ]);
     if (result === 'missing') return 'missing';
-    await this.#userIndex.remove(disk, [user]);
+    await this.#forgetUsers(disk, [user]);
     return result === 1 ? 'removed' : 'unknown';
+  }
+
+  /** Removes users from the index, but those that the disk has: another call may have added them. */
+  async #forgetUsers(
+    disk: { accountId: string; id: string },
+    users: readonly { readonly identifier: string }[],
+  ): Promise<void> {
+    await this.#userIndex.remove(disk, users);
+    const key = keys.diskUsers(this.region, disk.accountId, disk.id);
+    const present = await Promise.all(
+      users.map(({ identifier }) =>
+        this.#redis.hmget(key, ...['token', 'sts'].map((kind) => `${kind}:${identifier}`)),
+      ),
+    );
+    const isPresent = (at: number): boolean => present[at]?.some((text) => text !== null) === true;
+    await this.#userIndex.add(
+      disk,
+      users.filter((_, at) => isPresent(at)),
+    );
   }
 
   /** @returns false when there is no such disk */

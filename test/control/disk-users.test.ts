@@ -139,6 +139,28 @@ test('adding a role user again changes nothing', async (t) => {
   t.deepEqual(await usersEverywhere(t, id), [first]);
 });
 
+test('adding a user again sets its end, if the call has one', async (t) => {
+  const { api } = t.context;
+  const { id } = await createDisk(api, { authMethods: [] });
+  const role = { type: 'cloudsts', principal: 'role' };
+  const first = await addUser(api, id, role);
+  const expiresAt = '2030-01-02T03:04:05.678Z';
+  const limited = await addUser(api, id, { ...role, expiresAt });
+  t.deepEqual(limited, { ...first, expiresAt });
+  t.deepEqual(await addUser(api, id, role), limited);
+  t.deepEqual(await usersEverywhere(t, id), [limited]);
+});
+
+test('a user that has ended is added anew', async (t) => {
+  const { api } = t.context;
+  const { id } = await createDisk(api, { authMethods: [] });
+  const role = { type: 'cloudsts', principal: 'role' };
+  await addUser(api, id, { ...role, expiresAt: '2020-01-02T03:04:05.678Z' });
+  const again = await addUser(api, id, role);
+  t.is(again.expiresAt, undefined);
+  t.deepEqual(await usersEverywhere(t, id), [again]);
+});
+
 test('a token chosen by the caller is accepted', async (t) => {
   const { api } = t.context;
   const { id } = await createDisk(api, { authMethods: [] });

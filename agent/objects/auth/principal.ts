@@ -1,9 +1,9 @@
 import { hash, timingSafeEqual } from 'node:crypto';
 import type { Authenticator } from '../../../shared/directory/authenticator.ts';
-import type {
-  DiskEntry,
-  DiskRecord,
-  DiskUserRecord,
+import {
+  type DiskEntry,
+  type DiskRecord,
+  isInForce,
 } from '../../../shared/directory/disk-record.ts';
 import type { Disks } from '../../../shared/directory/disks.ts';
 import { AppError } from '../../../shared/errors.ts';
@@ -61,10 +61,6 @@ const diskId = new RegExp(diskIdPattern, 'u');
 
 const isAvailable = (entry: DiskEntry | undefined): entry is DiskEntry =>
   entry !== undefined && entry.record.status === 'available';
-
-/** Users that a key with an end has added end with it. */
-const isInForce = ({ expiresAt }: DiskUserRecord): boolean =>
-  expiresAt === undefined || Date.parse(expiresAt) > Date.now();
 
 /** The disk users that may have signed: those of the bucket, or of any disk when there is none. */
 function wantedOf<T extends { id: string }>(refs: readonly T[], bucket: string): readonly T[] {
