@@ -54,15 +54,17 @@ export const imageIdOf = ({ source, accountId }: ImageSourceOf): string =>
     .digest('hex');
 
 // A build is claimed by a key that expires, since a builder that is gone does not renew it.
-// `formerStatus` is restored when no host can take the build.
+// `formerStatus` is restored when no host can take the build. A build that was cut off leaves its own,
+// which stays.
 const begin = new Script(`
   if redis.call('EXISTS', KEYS[2]) == 1 then return 'joined' end
   local status = redis.call('HGET', KEYS[1], 'status')
   if ARGV[7] == '1' and status == 'ready' then return 'ready' end
   redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
   redis.call('HSETNX', KEYS[1], 'createdAt', ARGV[4])
+  if status ~= 'building' then redis.call('HSET', KEYS[1], 'formerStatus', status or '') end
   redis.call('HSET', KEYS[1], 'source', ARGV[5], 'accountId', ARGV[6], 'status', 'building',
-    'formerStatus', status or '', 'updatedAt', ARGV[4])
+    'updatedAt', ARGV[4])
   redis.call('HDEL', KEYS[1], 'step', 'bytesDone', 'bytesTotal')
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
   return 'begun'
@@ -88,12 +90,16 @@ const end = new Script(`
   redis.call('HSET', KEYS[1], 'updatedAt', ARGV[2], unpack(ARGV, 3))
   return 1
 `);
+// A record with a digest stays: when it does not say how it was before, its last build has failed.
 const abandon = new Script(`
   if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
   redis.call('DEL', KEYS[2])
   local former = redis.call('HGET', KEYS[1], 'formerStatus')
   if former == 'ready' or former == 'failed' then
     redis.call('HSET', KEYS[1], 'status', former)
+  elseif redis.call('HEXISTS', KEYS[1], 'digest') == 1 then
+    redis.call('HSET', KEYS[1], 'status', 'failed')
+    redis.call('HDEL', KEYS[1], 'failureReason', 'failureMessage')
   else
     redis.call('DEL', KEYS[1])
   end
