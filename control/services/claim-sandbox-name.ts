@@ -4,7 +4,7 @@ import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { limitReached } from './account-limits.ts';
 import type { Deps } from './deps.ts';
-import { beingUndone } from './discard-on-host.ts';
+import { beingCreated, beingUndone } from './discard-on-host.ts';
 import { randomName } from './random-name.ts';
 
 /** How many random names are tried when the account already has them. */
@@ -21,7 +21,8 @@ export interface UnnamedSandbox extends Omit<NamedSandbox, 'name'> {
  * Reserves a sandbox's name, and its share of the account's limits, for a limited time; the host that
  * creates the sandbox confirms both. Both are released when `begin` fails.
  * @throws AppError `sandbox_name_conflict`, `sandbox_limit_reached`, `account_limit_reached`,
- *   `unavailable` while a host removes a failed creation of this name, and what `begin` throws
+ *   `unavailable` while another call creates one of this name or a host removes a failed creation of
+ *   it, and what `begin` throws
  */
 export async function withClaimedName<T>(
   deps: Deps,
@@ -53,6 +54,7 @@ async function claimName(
       );
     }
     if (typeof result === 'object') throw limitReached(result);
+    if (given !== undefined && result === 'name_claimed') throw beingCreated(given);
     if (given !== undefined && (await directory.sandboxes.isBeingUndone(accountId, given))) {
       throw beingUndone(given);
     }

@@ -7,7 +7,7 @@ import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
 import { beginOnHost } from './begin-on-host.ts';
 import type { RequestContext } from './call-handler.ts';
 import type { Deps } from './deps.ts';
-import { beingUndone, discardOnHost } from './discard-on-host.ts';
+import { beingCreated, beingUndone, discardOnHost } from './discard-on-host.ts';
 import { deleteOnHost } from './delete-on-host.ts';
 import { findHost } from './find-host.ts';
 import { findSandbox } from './find-sandbox.ts';
@@ -67,6 +67,7 @@ async function claim(
 ): Promise<void> {
   const result = await snapshots.claim(named, LIMITS.sandboxClaimMs);
   if (result === 'claimed') return;
+  if (result === 'name_claimed') throw beingCreated(named.name);
   if (result === 'name_taken') {
     if (await snapshots.isBeingUndone(named.accountId, named.name)) throw beingUndone(named.name);
     throw new AppError('snapshot_name_conflict', `a snapshot named ${named.name} exists`);

@@ -58,7 +58,7 @@ const claim = new Script(`
     local ends, id = string.match(claims[i + 1], '^(%d+) (.+)$')
     if not ends or tonumber(ends) <= now then redis.call('HDEL', KEYS[3], claims[i])
     elseif id ~= ARGV[1] then
-      if claims[i] == ARGV[2] then return 'name_taken' end
+      if claims[i] == ARGV[2] then return 'name_claimed' end
       others = others + 1
       claimed[id] = true
     end
@@ -148,7 +148,8 @@ export interface Share {
   readonly memoryMib: number;
 }
 
-export type ClaimResult = 'claimed' | 'name_taken' | 'limit' | LimitReached;
+/** `name_claimed`: for another record, which may never be there. */
+export type ClaimResult = 'claimed' | 'name_taken' | 'name_claimed' | 'limit' | LimitReached;
 
 /** A host that is away for longer keeps the name of what it has to remove. */
 const UNDONE_MS = 60_000;
@@ -184,7 +185,9 @@ export class NamedRecords {
     const ofLimits = limited === undefined ? [] : [limited.limits, limited.shares];
     const args = [id, name, ttlMs, this.#countMax, vcpus, memoryMib];
     const result = await claim.run(this.#redis, [...this.#keys(accountId), ...ofLimits], args);
-    return readLimitReached(result) ?? (result as 'claimed' | 'name_taken' | 'limit');
+    return (
+      readLimitReached(result) ?? (result as 'claimed' | 'name_taken' | 'name_claimed' | 'limit')
+    );
   }
 
   /** Releases a claim. A record that was published by now is not touched. */

@@ -2,7 +2,7 @@
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import type { Sandboxes } from '../../shared/directory/sandboxes.ts';
 import { AppError, type ErrorCode } from '../../shared/errors.ts';
-import { newDiskId } from '../../shared/ids.ts';
+import { newDiskId, newSandboxId } from '../../shared/ids.ts';
 import type { JobEnvelope, JobKind } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Sandbox } from '../../shared/schemas/sandbox.ts';
@@ -150,6 +150,20 @@ test('the name of a fork that failed is free at once', async (t) => {
   t.is((await api.call('POST', `${path}/fork`, { name: 'copy' })).status, 202);
 });
 
+test('a name that another call has claimed can be waited for', async (t) => {
+  const { sandboxes } = t.context;
+  const { api, host, sandbox, path } = await newSandbox(t);
+  const { accountId } = sandbox;
+  const claimed = { accountId, sandboxId: newSandboxId(), name: 'copy' };
+  await sandboxes.claim(claimed, LIMITS.sandboxClaimMs);
+  const reply = await api.call('POST', `${path}/fork`, { name: 'copy' });
+  t.like(reply, { status: 503, body: { code: 'runtime_retryable' } });
+  t.deepEqual(host.jobs, []);
+  await sandboxes.releaseClaim(claimed);
+  host.script = (job) => Promise.resolve({ sandbox: childOf(sandbox, job) });
+  t.is((await api.call('POST', `${path}/fork`, { name: 'copy' })).status, 202);
+});
+
 test('with an Idempotency-Key a sandbox is forked once', async (t) => {
   const { api, host, sandbox, path } = await newSandbox(t);
   host.script = (job) => Promise.resolve({ sandbox: childOf(sandbox, job) });
@@ -223,7 +237,11 @@ test('the name of a fork that is being undone can be waited for, and is free the
     Promise.resolve(payloadsOf(host, 'sandbox.discard').length > 0),
   );
   undoIt.resolve();
-  host.script = (job) => Promise.resolve({ sandbox: childOf(sandbox, job) });
+  host.script = async (job) => {
+    const child = childOf(sandbox, job);
+    await sandboxes.publish(child);
+    return { sandbox: child };
+  };
   await waitFor('the name to be free', async () => (await fork()).status === 202);
   t.is((await fork()).body.code, 'sandbox_name_conflict');
 });

@@ -31,7 +31,7 @@ test('one of many concurrent claims to a name succeeds', async (t) => {
     Array.from({ length: 20 }, () => sandboxes.claim(draft(accountId), LONG_MS)),
   );
   t.is(results.filter((result) => result === 'claimed').length, 1);
-  t.is(results.filter((result) => result === 'name_taken').length, 19);
+  t.is(results.filter((result) => result === 'name_claimed').length, 19);
 });
 
 test('accounts do not share names', async (t) => {
@@ -72,7 +72,7 @@ test('releasing a claim frees its name', async (t) => {
   const mine = draft();
   await sandboxes.claim(mine, LONG_MS);
   await sandboxes.releaseClaim(draft(mine.accountId)); // Not the holder of the claim: nothing happens.
-  t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'name_taken');
+  t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'name_claimed');
   await sandboxes.releaseClaim(mine);
   t.is(await sandboxes.claim(draft(mine.accountId), LONG_MS), 'claimed');
 });
@@ -131,7 +131,7 @@ test('removing a sandbox does not free a name that another one has', async (t) =
   const claimed = draft(holder.accountId, 'claimed');
   await sandboxes.claim(claimed, LONG_MS);
   await sandboxes.remove(draft(holder.accountId, 'claimed'));
-  t.is(await sandboxes.claim(draft(holder.accountId, 'claimed'), LONG_MS), 'name_taken');
+  t.is(await sandboxes.claim(draft(holder.accountId, 'claimed'), LONG_MS), 'name_claimed');
 });
 
 test('after Redis was emptied, publishing restores records and names', async (t) => {
