@@ -1,5 +1,4 @@
 import { AppError } from './errors.ts';
-import { LIMITS } from './limits.ts';
 
 /** A reference to an image in a registry, with all that Docker lets callers leave out. */
 export interface ImageReference {
@@ -33,7 +32,8 @@ function splitRegistry(name: string): [registry: string, repository: string] {
 
 /**
  * Fills in registry, repository and tag of a reference. A tag beside a digest is left out, since the
- * digest alone says which image is meant.
+ * digest alone says which image is meant. The result may be longer than the schemas of requests let
+ * the text be, so that no length of it is refused here.
  * @param field of the request that it came in, for the message
  * @throws AppError `bad_request` when it is none
  */
@@ -45,7 +45,6 @@ export function parseImageReference(text: string, field?: string): ImageReferenc
   const repository = registry === DOCKER && !short.includes('/') ? `library/${short}` : short;
   const tag = hasTag ? named.slice(tagAt + 1) : 'latest';
   const isValid =
-    text.length <= LIMITS.imageReferenceLengthMax &&
     more.length === 0 &&
     REGISTRY.test(registry) &&
     REPOSITORY.test(repository) &&

@@ -1,6 +1,7 @@
 import test from 'ava';
 import { AppError } from '../../shared/errors.ts';
 import { formatImageReference, parseImageReference } from '../../shared/image-reference.ts';
+import { LIMITS } from '../../shared/limits.ts';
 
 const digest = `sha256:${'a'.repeat(64)}`;
 
@@ -15,6 +16,14 @@ test('what callers leave out is filled in as Docker does', (t) => {
   t.is(normalise('localhost/app'), 'localhost/app:latest');
   t.is(normalise('127.0.0.1:5000/a/b:c'), '127.0.0.1:5000/a/b:c');
   t.is(normalise('Example.org:5000/app'), 'example.org:5000/app:latest');
+});
+
+test('the normal form of the longest reference that callers may send is one, too', (t) => {
+  const registry = `${Array.from({ length: 4 }, () => 'r'.repeat(63)).join('.')}:5000/`;
+  const longest = registry.padEnd(LIMITS.imageReferenceLengthMax, 'a');
+  const normal = normalise(longest);
+  t.is(normal, `${longest}:latest`);
+  t.is(normalise(normal), normal);
 });
 
 test('a digest makes the tag beside it meaningless', (t) => {
