@@ -5,9 +5,10 @@ import { LIMITS } from '../limits.ts';
 import { RememberedReads } from '../remembered-reads.ts';
 import type { ApiKey } from '../schemas/api-key.ts';
 import { randomSecret, sha256 } from '../secrets.ts';
+import { MINUTE_MS } from '../units.ts';
 import type { Account } from './accounts.ts';
 import { keys } from './keys.ts';
-import { orderedMember, type Page, type PageRequest, readPage } from './page.ts';
+import { idOf, orderedMember, type Page, type PageRequest, readPage } from './page.ts';
 import { Script } from './script.ts';
 
 /** The caller of a request, as its API key identifies it. */
@@ -35,6 +36,9 @@ export interface ApiKeyRecord extends ApiKey {
   readonly accountId: string;
   readonly organization: string;
 }
+
+/** A member of the index that is this old and has no key gets none any more. */
+const UNUSED_MEMBER_MS = 10 * MINUTE_MS;
 
 // KEYS keys of the account; ARGV member, limit
 const addToIndex = new Script(`
@@ -119,21 +123,45 @@ export class ApiKeys {
       scopes: [...(input.scopes ?? FULL_SCOPES)],
       ...(input.expiresAt === undefined ? {} : { expiresAt: input.expiresAt }),
     };
-    const max = LIMITS.apiKeysPerAccountMax;
-    const args = [orderedMember(record.createdAt, record.id), max];
     // The index comes first, as in `restore`.
-    if ((await addToIndex.run(this.#redis, [keys.apiKeys(account.id)], args)) !== 1) {
-      throw new AppError('bad_request', `the account has ${max} API keys; delete one first`);
+    if (!(await this.#addToIndex(record))) {
+      await this.#dropUnusedMembers(account.id);
+      if (!(await this.#addToIndex(record))) {
+        const max = LIMITS.apiKeysPerAccountMax;
+        throw new AppError('bad_request', `the account has ${max} API keys; delete one first`);
+      }
     }
     await this.#write(record);
     return { record, token };
   }
 
+  /** @returns false when the account has as many keys as it may */
+  async #addToIndex({ accountId, createdAt, id }: ApiKeyRecord): Promise<boolean> {
+    const args = [orderedMember(createdAt, id), LIMITS.apiKeysPerAccountMax];
+    return (await addToIndex.run(this.#redis, [keys.apiKeys(accountId)], args)) === 1;
+  }
+
+  /** Removes members of the index that have no key, because a call was cut off between the two. */
+  async #dropUnusedMembers(accountId: string): Promise<void> {
+    const index = keys.apiKeys(accountId);
+    // The keys of younger ones may be about to be written.
+    const until = orderedMember(new Date(Date.now() - UNUSED_MEMBER_MS).toISOString(), '');
+    const members = await this.#redis.zrangebylex(index, '-', `(${until}`);
+    const isKey = await Promise.all(
+      members.map((member) => this.#redis.exists(keys.apiKey(idOf(member)))),
+    );
+    const unused = members.filter((_, at) => isKey[at] === 0);
+    if (unused.length > 0) await this.#redis.zrem(index, ...unused);
+  }
+
   /** Writes the index first, so that every key that works is listed and can be deleted. */
   async restore(record: ApiKeyRecord): Promise<void> {
     const member = orderedMember(record.createdAt, record.id);
-    await this.#redis.zadd(keys.apiKeys(record.accountId), 0, member);
+    const index = keys.apiKeys(record.accountId);
+    await this.#redis.zadd(index, 0, member);
     await this.#write(record);
+    // Again: a call of `create` may have dropped the member while it had no key.
+    await this.#redis.zadd(index, 0, member);
   }
 
   async #write(record: ApiKeyRecord): Promise<void> {

@@ -16,7 +16,8 @@ export interface Page<T> {
 export const orderedMember = (createdAt: string, id: string): string =>
   `${String(Date.parse(createdAt)).padStart(15, '0')}:${id}`;
 
-const idOf = (member: string): string => member.slice(member.indexOf(':') + 1);
+/** The id in an {@link orderedMember}. */
+export const idOf = (member: string): string => member.slice(member.indexOf(':') + 1);
 
 const encodeCursor = (member: string): string => Buffer.from(member).toString('base64url');
 

@@ -26,3 +26,22 @@ test('keys that are created at the same time do not exceed the limit together', 
     t.like(await apiKeys.authenticate(token), { accountId: account.id });
   }
 });
+
+test('what calls that were cut off left in the index makes room for a key', async (t) => {
+  const { redis, apiKeys } = t.context;
+  const account = { id: 'acct-2', name: 'n' };
+  const old = { id: 'old', name: 'n', accountId: account.id, organization: 'n', scopes: [] };
+  const createdAt = new Date(Date.now() - 3_600_000).toISOString();
+  await apiKeys.restore({ ...old, tokenSuffix: 'abcd', createdAt });
+  const young = orderedMember(new Date().toISOString(), 'about-to-be-written');
+  const unused = Array.from({ length: LIMITS.apiKeysPerAccountMax - 2 }, (_, i) =>
+    orderedMember(createdAt, `unused-${i}`),
+  );
+  const index = keys.apiKeys(account.id);
+  await Promise.all([young, ...unused].map((member) => redis.zadd(index, 0, member)));
+  const { record } = await apiKeys.create(account, { name: 'n' });
+  t.deepEqual(
+    new Set(await redis.zrange(index, 0, -1)),
+    new Set([orderedMember(createdAt, 'old'), young, orderedMember(record.createdAt, record.id)]),
+  );
+});
