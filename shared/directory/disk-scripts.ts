@@ -43,8 +43,8 @@ export const create = new Script(`
   if #users > 0 then redis.call('HSET', KEYS[4], unpack(users)) end
   return ARGV[2]
 `);
-// KEYS disk, users; ARGV now, until. Takes a creation that nobody is at. Removes and returns its first
-// users, because their tokens were shown to nobody.
+// KEYS disk, users; ARGV now, until. Takes a creation that nobody is at. Removes and returns its
+// first users, because their tokens were shown to nobody.
 export const takeCreation = new Script(`
   local status, busyUntil = unpack(redis.call('HMGET', KEYS[1], 'status', 'creatingUntil'))
   if status ~= 'creating' then return 'done' end
@@ -81,8 +81,8 @@ const DROP_USER = `
     return redis.call('HDEL', KEYS[2], field)
   end
 `;
-// KEYS disk, users; ARGV field, user JSON, limit; then, of each user that has ended, field, JSON and
-// prefix of the fields of its clients. These users leave when the new one comes.
+// KEYS disk, users; ARGV field, user JSON, limit; then, of each user that has ended, field, JSON
+// and prefix of the fields of its clients. These users leave when the new one comes.
 export const addUser = new Script(`
   ${DROP_USER}
   if redis.call('HGET', KEYS[1], 'status') ~= 'available' then return 'missing' end

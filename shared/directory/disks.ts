@@ -191,7 +191,7 @@ export class Disks {
     return result === 1 ? 'removed' : 'unknown';
   }
 
-  /** Removes users from the index, but those that the disk has: another call may have added them. */
+  /** Removes users from the index, but those that the disk has: another call may have added one. */
   async #forgetUsers(
     disk: { accountId: string; id: string },
     users: readonly { readonly identifier: string }[],

@@ -54,8 +54,8 @@ export const imageIdOf = ({ source, accountId }: ImageSourceOf): string =>
     .digest('hex');
 
 // A build is claimed by a key that expires, since a builder that is gone does not renew it.
-// `formerStatus` is restored when no host can take the build. A build that was cut off leaves its own,
-// which stays.
+// `formerStatus` is restored when no host can take the build. A build that was cut off leaves its
+// own, which stays.
 const begin = new Script(`
   if redis.call('EXISTS', KEYS[2]) == 1 then return 'joined' end
   local status = redis.call('HGET', KEYS[1], 'status')
