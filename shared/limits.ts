@@ -223,6 +223,8 @@ export const LIMITS = {
   sandboxBriefWaitMs: 300,
   // How long the name and the capacity of a new sandbox stay reserved until its owner journals it.
   sandboxClaimMs: 30_000,
+  // How long a creation waits for what comes of another one of the same name.
+  nameClaimWaitMs: 3_000,
   // A job that its host has not begun within this time is dropped.
   sandboxBeginMs: 8_000,
   // How many hosts with room are looked at for new work, of which the best is taken.

@@ -2,9 +2,10 @@ import type { NamedSandbox } from '../../shared/directory/sandboxes.ts';
 import type { Share } from '../../shared/directory/named-records.ts';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { claimName } from './claim-name.ts';
 import { limitReached } from './account-limits.ts';
 import type { Deps } from './deps.ts';
-import { beingCreated, beingUndone } from './discard-on-host.ts';
+import { beingUndone } from './discard-on-host.ts';
 import { randomName } from './random-name.ts';
 
 /** How many random names are tried when the account already has them. */
@@ -29,7 +30,7 @@ export async function withClaimedName<T>(
   sandbox: UnnamedSandbox,
   begin: (name: string) => Promise<T>,
 ): Promise<T> {
-  const named = await claimName(deps, sandbox);
+  const named = await claimFor(deps, sandbox);
   try {
     return await begin(named.name);
   } catch (error) {
@@ -39,13 +40,15 @@ export async function withClaimedName<T>(
   }
 }
 
-async function claimName(
+async function claimFor(
   { directory }: Deps,
   { accountId, sandboxId, name: given, share }: UnnamedSandbox,
 ): Promise<NamedSandbox> {
   for (let tries = 1; ; tries += 1) {
     const named = { accountId, sandboxId, name: given ?? randomName() };
-    const result = await directory.sandboxes.claim(named, LIMITS.sandboxClaimMs, share);
+    const result = await claimName(named.name, () =>
+      directory.sandboxes.claim(named, LIMITS.sandboxClaimMs, share),
+    );
     if (result === 'claimed') return named;
     if (result === 'limit') {
       throw new AppError(
@@ -54,7 +57,6 @@ async function claimName(
       );
     }
     if (typeof result === 'object') throw limitReached(result);
-    if (given !== undefined && result === 'name_claimed') throw beingCreated(given);
     if (given !== undefined && (await directory.sandboxes.isBeingUndone(accountId, given))) {
       throw beingUndone(given);
     }

@@ -37,7 +37,3 @@ export async function discardOnHost<K extends 'sandbox.discard' | 'snapshot.disc
 /** The name of what a host has still to discard is taken until it has done so. */
 export const beingUndone = (name: string): AppError =>
   new AppError('unavailable', `a creation of ${name} failed and is being undone; try again`);
-
-/** Nobody knows yet whether the other call makes what will have the name. */
-export const beingCreated = (name: string): AppError =>
-  new AppError('unavailable', `another request is creating ${name}; try again`);

@@ -6,8 +6,9 @@ import type { CreateSnapshot } from '../../shared/schemas/snapshot.ts';
 import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
 import { beginOnHost } from './begin-on-host.ts';
 import type { RequestContext } from './call-handler.ts';
+import { claimName } from './claim-name.ts';
 import type { Deps } from './deps.ts';
-import { beingCreated, beingUndone, discardOnHost } from './discard-on-host.ts';
+import { beingUndone, discardOnHost } from './discard-on-host.ts';
 import { deleteOnHost } from './delete-on-host.ts';
 import { findHost } from './find-host.ts';
 import { findSandbox } from './find-sandbox.ts';
@@ -65,9 +66,8 @@ async function claim(
   { directory: { snapshots } }: Deps,
   named: { readonly accountId: string; readonly id: string; readonly name: string },
 ): Promise<void> {
-  const result = await snapshots.claim(named, LIMITS.sandboxClaimMs);
+  const result = await claimName(named.name, () => snapshots.claim(named, LIMITS.sandboxClaimMs));
   if (result === 'claimed') return;
-  if (result === 'name_claimed') throw beingCreated(named.name);
   if (result === 'name_taken') {
     if (await snapshots.isBeingUndone(named.accountId, named.name)) throw beingUndone(named.name);
     throw new AppError('snapshot_name_conflict', `a snapshot named ${named.name} exists`);

@@ -1,4 +1,5 @@
 /* Control's jobs for a sandbox's host, and its use of the answers. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import type { Sandboxes } from '../../shared/directory/sandboxes.ts';
 import { AppError, type ErrorCode } from '../../shared/errors.ts';
@@ -159,9 +160,26 @@ test('a name that another call has claimed can be waited for', async (t) => {
   const reply = await api.call('POST', `${path}/fork`, { name: 'copy' });
   t.like(reply, { status: 503, body: { code: 'runtime_retryable' } });
   t.deepEqual(host.jobs, []);
-  await sandboxes.releaseClaim(claimed);
   host.script = (job) => Promise.resolve({ sandbox: childOf(sandbox, job) });
-  t.is((await api.call('POST', `${path}/fork`, { name: 'copy' })).status, 202);
+  const waiting = api.call('POST', `${path}/fork`, { name: 'copy' });
+  await sleep(100);
+  await sandboxes.releaseClaim(claimed);
+  t.is((await waiting).status, 202);
+});
+
+test('of many creations of one name at the same time one succeeds, and the others are told so', async (t) => {
+  const { sandboxes } = t.context;
+  const { api, host, sandbox, path } = await newSandbox(t);
+  host.script = async (job) => {
+    const child = childOf(sandbox, job);
+    await sleep(200);
+    await sandboxes.publish(child);
+    return { sandbox: child };
+  };
+  const replies = await Promise.all(
+    Array.from({ length: 5 }, () => api.call('POST', `${path}/fork`, { name: 'copy' })),
+  );
+  t.deepEqual(replies.map(({ status }) => status).toSorted(), [202, 409, 409, 409, 409]);
 });
 
 test('with an Idempotency-Key a sandbox is forked once', async (t) => {
