@@ -1,4 +1,4 @@
-import { opendir, statfs } from 'node:fs/promises';
+import { opendir, stat, statfs } from 'node:fs/promises';
 import { repeatInBackground } from './background.ts';
 import { AppError, toError } from './errors.ts';
 import { LIMITS } from './limits.ts';
@@ -24,11 +24,20 @@ export interface StorageWatchOptions {
   readonly log: Logger;
 }
 
+/** Free space of the file system of a directory. */
+export interface FileSystemSpace {
+  readonly freeBytes: number;
+  /** `st_dev`: directories that have it in common share their free space. */
+  readonly device: number;
+}
+
 /** Watches the free space of file systems that must not run full, so that work stops before they do. */
 export class StorageWatch {
   readonly #options: StorageWatchOptions;
   readonly #stop: () => void;
   #freeBytes = Number.POSITIVE_INFINITY;
+  /** By directory. */
+  #spaces: ReadonlyMap<string, FileSystemSpace> = new Map();
   /** Why the last check failed. */
   #failure: string | undefined;
   /** When the question under way was asked, by `performance.now()`. */
@@ -45,6 +54,14 @@ export class StorageWatch {
    */
   get freeBytes(): number {
     return this.#freeBytes;
+  }
+
+  /**
+   * The space of one of the watched directories, for work that frees space in that one alone.
+   * @returns undefined before the first check
+   */
+  spaceOf(directory: string): FileSystemSpace | undefined {
+    return this.#spaces.get(directory);
   }
 
   get reserveBytes(): number {
@@ -90,12 +107,13 @@ export class StorageWatch {
       log.error({ directories }, 'storage:silent');
     }, LIMITS.storageSilenceMsMax);
     try {
-      const free = await Promise.all(directories.map(freeBytes));
+      const spaces = await Promise.all(directories.map(readSpace));
       await check?.();
       if (this.#failure !== undefined) log.info({ directories }, 'storage:usableAgain');
       this.#failure = undefined;
       const wasLow = this.isLow;
-      this.#freeBytes = Math.min(...free);
+      this.#spaces = new Map(spaces);
+      this.#freeBytes = Math.min(...spaces.map(([, { freeBytes }]) => freeBytes));
       if (this.isLow !== wasLow) {
         log.warn({ freeBytes: this.#freeBytes, low: this.isLow }, 'storage:lowChanged');
       }
@@ -112,9 +130,9 @@ export class StorageWatch {
   }
 }
 
-async function freeBytes(directory: string): Promise<number> {
+async function readSpace(directory: string): Promise<[directory: string, FileSystemSpace]> {
   // A client of CephFS that was shut out tells the free space all the same, and refuses all else.
   await (await opendir(directory)).close();
-  const { bavail, bsize } = await statfs(directory);
-  return bavail * bsize;
+  const [{ bavail, bsize }, { dev }] = await Promise.all([statfs(directory), stat(directory)]);
+  return [directory, { freeBytes: bavail * bsize, device: dev }];
 }

@@ -46,7 +46,7 @@ export interface ImageParts extends HostGroups {
   readonly region: RegionStorage;
   /** The first loop device number that belongs to this host (LoopDevices). */
   readonly firstLoop: number;
-  readonly storage: Pick<StorageWatch, 'freeBytes' | 'reserveBytes' | 'isLow' | 'refuseIfLow'>;
+  readonly storage: Pick<StorageWatch, 'spaceOf' | 'reserveBytes' | 'isLow' | 'refuseIfLow'>;
   readonly clusterAddresses: () => Promise<readonly string[]>;
   readonly log: Logger;
 }
@@ -89,7 +89,8 @@ export async function openImages(settings: ImageSettings, parts: ImageParts): Pr
     rules: new RegistryRules(registries, clusterAddresses),
     buildsMax: Math.max(1, buildsMax),
   });
-  const eviction = new ImageEviction({ store, region, storage, keepMs, log });
+  const directories = { own: dataDir, region: parts.region.directory };
+  const eviction = new ImageEviction({ store, region, storage, directories, keepMs, log });
   return {
     ...{ store, builder },
     get load() {

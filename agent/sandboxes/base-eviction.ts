@@ -11,7 +11,8 @@ export interface BaseEvictionDeps {
   readonly bases: SharedBases;
   readonly shared: SharedStorage;
   readonly watch: Pick<HostWatch, 'showLinks' | 'withoutLinks'>;
-  readonly storage: Pick<StorageWatch, 'freeBytes' | 'reserveBytes'>;
+  /** Watches the shared storage, too: removing copies frees space there and nowhere else. */
+  readonly storage: Pick<StorageWatch, 'spaceOf' | 'reserveBytes'>;
   /** How long a copy is kept that no machine needs. */
   readonly keepMs: number;
   readonly log: Logger;
@@ -92,7 +93,8 @@ export class BaseEviction {
   }
 
   get #isTight(): boolean {
-    const { freeBytes, reserveBytes } = this.#deps.storage;
-    return freeBytes < reserveBytes * RESERVES_FREE;
+    const { storage, shared } = this.#deps;
+    const space = storage.spaceOf(shared.places.directory);
+    return space !== undefined && space.freeBytes < storage.reserveBytes * RESERVES_FREE;
   }
 }

@@ -27,7 +27,7 @@ export async function defaultImageDir(): Promise<string> {
 /** The images of a host without the rest of it. */
 export interface ImageHost extends HostImages {
   readonly dataDir: string;
-  readonly storage: { freeBytes: number; reserveBytes: number; isLow: boolean };
+  readonly storage: { reserveBytes: number; isLow: boolean };
 }
 
 /**
@@ -48,7 +48,8 @@ export async function openImageHost(
   const cgroups = await detectCgroups();
   const cgroupParent = `/berth-test-images/${randomBytes(6).toString('hex')}`;
   const storage = {
-    ...{ freeBytes: Number.POSITIVE_INFINITY, reserveBytes: 1, isLow: false },
+    ...{ reserveBytes: 1, isLow: false },
+    spaceOf: () => undefined,
     refuseIfLow: () => undefined,
   };
   const images = await openImages(

@@ -307,10 +307,18 @@ test.serial(
     const region = new RegionStore(regionStorage(directory), 'host-a', hostArchitecture);
     for (const { digest: each } of host.store.unused) await host.store.remove(each);
     for (const { digest: each } of await region.list()) await region.remove(each);
-    const storage = { freeBytes: 1000, reserveBytes: 100 };
+    const spaces = {
+      own: { freeBytes: 1000, device: 1 },
+      region: { freeBytes: 1000, device: 1 },
+    };
+    const storage = {
+      spaceOf: (name: string) => (name === 'own' ? spaces.own : spaces.region),
+      reserveBytes: 100,
+    };
+    const directories = { own: 'own', region: 'region' };
     const log = createLogger('test', {});
     const evictionAfter = (keepMs: number): ImageEviction =>
-      new ImageEviction({ store: host.store, region, storage, keepMs, log });
+      new ImageEviction({ store: host.store, region, storage, directories, keepMs, log });
     const references = await Promise.all(
       ['a', 'b', 'c'].map((name) => pushLayers([{ name, content: name }])),
     );
@@ -326,14 +334,14 @@ test.serial(
     held[1]?.release();
     held[2]?.release();
     t.deepEqual(local().toSorted(), digests.slice(1).toSorted());
-    storage.freeBytes = 150;
+    for (const space of [spaces.own, spaces.region]) space.freeBytes = 150;
     await evictionAfter(60_000).evict();
     t.is(local().length, 1);
     t.is((await region.list()).length, 3);
     await evictionAfter(60_000).evict();
     await evictionAfter(60_000).evict();
     t.is((await region.list()).length, 2);
-    storage.freeBytes = 1000;
+    for (const space of [spaces.own, spaces.region]) space.freeBytes = 1000;
     await evictionAfter(-1).evict();
     t.deepEqual(await region.list(), []);
     // The held image has stayed through all of it.

@@ -15,7 +15,11 @@ import { startRedis } from '../../helpers/redis.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-const PLENTY = { freeBytes: 10, reserveBytes: 1 };
+/** A watch that shows this much space on the shared storage, and none on the host's own. */
+const watchOf = (path: string, freeBytes: number): BaseEvictionDeps['storage'] => ({
+  spaceOf: (directory) => ({ freeBytes: directory === path ? freeBytes : 0, device: 1 }),
+  reserveBytes: 1,
+});
 const DAY_MS = 86_400_000;
 
 /** A storage, hosts on it, and machines whose disks stand on images of their own. */
@@ -32,7 +36,7 @@ async function newStorage() {
     stack.defer(() => watch.close());
     const bases = new DiskBases(shared.places.bases, hostId);
     const own = { bases: sharedBases(bases), shared, watch, log };
-    const rest = { storage: PLENTY, keepMs: 0 };
+    const rest = { storage: watchOf(path, 10), keepMs: 0 };
     const eviction = new BaseEviction({ ...own, ...rest, ...settings });
     /** A machine of this host, with an image of its own. @returns the copy's name */
     const make = async (vmId: string): Promise<string> => {
@@ -78,8 +82,7 @@ test('a copy goes when no machine has a link to it, after the time that it is ke
 
 test('while space is short the longest unused copy goes, one at a time', async (t) => {
   await using storage = await newStorage();
-  const tight = { freeBytes: 1, reserveBytes: 1 };
-  const host = await storage.open({ keepMs: DAY_MS, storage: tight });
+  const host = await storage.open({ keepMs: DAY_MS, storage: watchOf(storage.path, 1) });
   const ids = [newSandboxId(), newSandboxId(), newSandboxId()];
   const copies: string[] = [];
   for (const vmId of ids) copies.push(await host.make(vmId));
