@@ -50,7 +50,7 @@ export async function resolveImage(
   return { digest, index: text, manifest };
 }
 
-/** Pulls an image, unpacks it, and keeps it for this host and for its region. */
+/** Pulls an image, unpacks it unless this host has it, and keeps it for this host and its region. */
 export async function buildFromRegistry(
   deps: BuildDeps,
   registry: RegistryClient,
@@ -71,12 +71,10 @@ export async function buildFromRegistry(
       registry.pull(digest, pulled, bytesTotal, { signal, onBytes: report }),
     );
     await makeLayout(directory, pulled, manifest);
-    await buildFromLayout(
-      deps,
-      image.digest,
-      { layout: directory, manifest },
-      { signal, onProgress },
-    );
+    if (!deps.store.has(image.digest)) {
+      const pulledImage = { layout: directory, manifest };
+      await buildFromLayout(deps, image.digest, pulledImage, { signal, onProgress });
+    }
     onProgress({ step: 'storing', bytesDone: 0, bytesTotal: 0 });
     await region.keep(pulling, image);
   } finally {

@@ -7,6 +7,7 @@ import { FairTurns } from '../queues/fair-turns.ts';
 import type { HeldImage } from './built-image.ts';
 import {
   type BuildDeps,
+  type BuildRun,
   buildFromRegion,
   buildFromRegistry,
   type ResolvedImage,
@@ -34,8 +35,20 @@ export interface ImageBuilderDeps extends BuildDeps {
  * Names builds that can be one. The digest alone is not enough: whoever joined a build from another
  * registry, or with other credentials, would wait for it and share its failure.
  */
-const buildKey = (digest: string, { reference, credentials }: ImageSource): string =>
-  sha256(JSON.stringify([digest, repositoryOf(parseImageReference(reference)), credentials]));
+const buildKey = ({ digest, source: { reference, credentials }, isForRegion }: Build): string => {
+  const repository = repositoryOf(parseImageReference(reference));
+  return sha256(JSON.stringify([digest, repository, credentials, isForRegion]));
+};
+
+/** An image to build, and where from. */
+interface Build {
+  readonly digest: string;
+  readonly source: ImageSource;
+  /** Undefined: the digest was known before. */
+  readonly resolved: ResolvedImage | undefined;
+  /** Whether this host has the image, and only its region lacks it. */
+  readonly isForRegion: boolean;
+}
 
 /** Builds images on this host, a few at a time; those who want the same one wait for one build. */
 export class ImageBuilder implements ImageBringer {
@@ -95,24 +108,48 @@ export class ImageBuilder implements ImageBringer {
     options: BringOptions & { readonly signal: AbortSignal },
   ): Promise<HeldImage> {
     const { digest } = source;
-    const { signal, tree, onProgress = () => undefined } = options;
-    if (digest !== undefined) {
+    const { signal, tree, forRegion = false, onProgress = () => undefined } = options;
+    if (digest !== undefined && !forRegion) {
       const present = await this.#deps.store.hold(digest, { tree });
       if (present !== undefined) return present;
     }
     onProgress({ step: 'waiting', bytesDone: 0, bytesTotal: 0 });
-    const resolved = digest ?? (await this.#resolve(source, options));
-    const sought = typeof resolved === 'string' ? resolved : resolved.digest;
+    const build = await this.#identify(source, options);
     for (;;) {
-      const held = await this.#deps.store.hold(sought, { tree });
-      if (held !== undefined) return held;
-      await this.#build(
-        sought,
-        source,
-        typeof resolved === 'string' ? undefined : resolved,
-        options,
-      );
-      signal.throwIfAborted();
+      const held = await this.#deps.store.hold(build.digest, { tree });
+      if (held === undefined) {
+        await this.#build({ ...build, isForRegion: false }, options);
+        signal.throwIfAborted();
+      } else {
+        if (forRegion) await this.#bringToRegion({ ...build, isForRegion: true }, held, options);
+        return held;
+      }
+    }
+  }
+
+  async #identify(
+    source: ImageSource,
+    options: BringOptions & { readonly signal: AbortSignal },
+  ): Promise<Omit<Build, 'isForRegion'>> {
+    const { digest } = source;
+    if (digest !== undefined) return { digest, source, resolved: undefined };
+    const resolved = await this.#resolve(source, options);
+    return { digest: resolved.digest, source, resolved };
+  }
+
+  /** An image that only this host has would be lost with it, or with its eviction here. */
+  async #bringToRegion(
+    build: Build,
+    held: HeldImage,
+    options: BringOptions & { readonly signal: AbortSignal },
+  ): Promise<void> {
+    try {
+      if (await this.#deps.region.has(build.digest, options.signal)) return;
+      await this.#build(build, options);
+      options.signal.throwIfAborted();
+    } catch (error) {
+      held.release();
+      throw error;
     }
   }
 
@@ -149,41 +186,38 @@ export class ImageBuilder implements ImageBringer {
 
   /** Joins the build of this digest from this source, or begins it. */
   async #build(
-    digest: string,
-    source: ImageSource,
-    resolved: ResolvedImage | undefined,
+    build: Build,
     { accountId, signal, onProgress }: BringOptions & { readonly signal: AbortSignal },
   ): Promise<void> {
-    const key = buildKey(digest, source);
-    let build = this.#builds.get(key);
-    if (build?.isAbandoned === true) await build.ended.catch(() => undefined);
-    build = this.#builds.get(key);
-    if (build === undefined) {
-      build = new SharedWork<BuildProgress>(async (shared, report) => {
+    const key = buildKey(build);
+    let work = this.#builds.get(key);
+    if (work?.isAbandoned === true) await work.ended.catch(() => undefined);
+    work = this.#builds.get(key);
+    if (work === undefined) {
+      work = new SharedWork<BuildProgress>(async (shared, report) => {
         const turn = await this.#turns.acquire(accountId, shared);
         try {
-          await this.#produce(digest, source, resolved, { signal: shared, onProgress: report });
+          await this.#produce(build, { signal: shared, onProgress: report });
         } finally {
           turn.release();
         }
       });
-      this.#builds.set(key, build);
+      this.#builds.set(key, work);
       // Also when it got no turn: otherwise this image could never be built here again.
       const forget = (): boolean => this.#builds.delete(key);
-      build.ended.then(forget, forget);
+      work.ended.then(forget, forget);
     }
-    await build.join(signal, onProgress);
+    await work.join(signal, onProgress);
   }
 
   async #produce(
-    digest: string,
-    source: ImageSource,
-    resolved: ResolvedImage | undefined,
-    { signal, onProgress }: { signal: AbortSignal; onProgress: (progress: BuildProgress) => void },
+    { digest, source, resolved, isForRegion }: Build,
+    { signal, onProgress }: BuildRun,
   ): Promise<void> {
-    const { storage } = this.#deps;
+    const { storage, store, region } = this.#deps;
     storage.refuseIfLow();
-    if (this.#deps.store.has(digest)) return; // Built from another source meanwhile.
+    // Built from another source meanwhile.
+    if (isForRegion ? await region.has(digest, signal) : store.has(digest)) return;
     const full = new AbortController();
     const timer = setInterval(() => {
       if (!storage.isLow) return;
@@ -193,7 +227,7 @@ export class ImageBuilder implements ImageBringer {
     }, LOOK_MS);
     const run = { signal: AbortSignal.any([signal, full.signal]), onProgress };
     try {
-      if (await buildFromRegion(this.#deps, digest, run)) return;
+      if (!isForRegion && (await buildFromRegion(this.#deps, digest, run))) return;
       await this.#withRegistry(source, async (registry) => {
         const image = resolved ?? (await resolveImage(registry, this.#deps, run.signal, digest));
         await buildFromRegistry(this.#deps, registry, image, run);

@@ -100,7 +100,7 @@ export class ImageBuilds {
       };
       const held = await images.builder.bring(
         { reference: source, credentials },
-        { accountId, signal, onProgress },
+        { accountId, signal, onProgress, forRegion: true },
       );
       held.release();
       outcome = { digest: held.image.digest };

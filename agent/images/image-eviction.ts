@@ -1,12 +1,15 @@
 import { repeatInBackground } from '../../shared/background.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { FileSystemSpace, StorageWatch } from '../../shared/storage-watch.ts';
-import type { ImageStore } from './image-store.ts';
+import { HOUR_MS } from '../../shared/units.ts';
+import type { ImageStore, UsedImage } from './image-store.ts';
 import type { RegionStore } from './region-store.ts';
 
 const LOOK_MS = 5_000;
 /** Images go while there is still room for other work: that is refused below the reserve itself. */
 const RESERVES_FREE = 2;
+/** The region is told of a use unless it knows of one that was this short a time before. */
+const NOTE_USE_MS = HOUR_MS;
 
 interface EvictionDeps {
   readonly store: ImageStore;
@@ -42,27 +45,49 @@ export class ImageEviction {
 
   /** Looks once for images to evict. */
   async evict(): Promise<void> {
-    const { store, region, storage, directories, keepMs, log } = this.#deps;
-    const oldest = Date.now() - keepMs;
-    const isOld = ({ usedAtMs }: { usedAtMs: number }): boolean => usedAtMs < oldest;
-    const stored = await region.list();
-    const { unused } = store;
+    const { store, storage, directories, log } = this.#deps;
     const [own, shared] = [storage.spaceOf(directories.own), storage.spaceOf(directories.region)];
-    const isOwnTight = this.#isTight(own);
-    const isRegionTight = this.#isTight(shared);
+    const isTight = this.#isTight(own);
+    const { unused } = store;
+    for (const { digest } of this.#chooseFrom(unused, isTight)) {
+      if (await store.remove(digest)) log.info({ digest, isTight }, 'image:evicted');
+    }
     const ownGoFirst = own?.device === shared?.device && unused.length > 0;
-    const locals = unused.filter((image, index) => isOld(image) || (isOwnTight && index === 0));
-    const mayShrinkRegion = isRegionTight && !ownGoFirst;
-    const regionals = stored.filter(
-      (image, index) => isOld(image) || (mayShrinkRegion && index === 0),
-    );
-    for (const { digest } of locals) {
-      if (await store.remove(digest)) log.info({ digest, isTight: isOwnTight }, 'image:evicted');
-    }
-    for (const { digest } of regionals) {
+    await this.#evictFromRegion(this.#isTight(shared) && !ownGoFirst);
+  }
+
+  async #evictFromRegion(isTight: boolean): Promise<void> {
+    const { region, log } = this.#deps;
+    const stored = await this.#noteUses(await region.list());
+    for (const { digest } of this.#chooseFrom(stored, isTight)) {
       await region.remove(digest);
-      log.info({ digest, isTight: isRegionTight }, 'image:evictedFromRegion');
+      log.info({ digest, isTight }, 'image:evictedFromRegion');
     }
+  }
+
+  /** @param images the longest unused first */
+  #chooseFrom(images: readonly UsedImage[], isTight: boolean): readonly UsedImage[] {
+    const oldest = Date.now() - this.#deps.keepMs;
+    return images.filter(({ usedAtMs }, index) => usedAtMs < oldest || (isTight && index === 0));
+  }
+
+  /**
+   * Tells the region what its images are used for here. Other hosts see nothing else of a use: one
+   * that has an image does not read it from there.
+   * @returns the region's images, the longest unused first
+   */
+  async #noteUses(stored: readonly UsedImage[]): Promise<readonly UsedImage[]> {
+    const { store, region } = this.#deps;
+    const { uses } = store;
+    const noted: UsedImage[] = [];
+    for (const image of stored) {
+      const { digest } = image;
+      const usedAtMs = uses.get(digest) ?? 0;
+      const isNews = usedAtMs > image.usedAtMs + NOTE_USE_MS;
+      if (isNews) await region.noteUse(digest, usedAtMs);
+      noted.push(isNews ? { digest, usedAtMs } : image);
+    }
+    return noted.toSorted((a, b) => a.usedAtMs - b.usedAtMs);
   }
 
   #isTight(space: FileSystemSpace | undefined): boolean {

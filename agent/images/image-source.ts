@@ -36,6 +36,8 @@ export interface BringOptions {
   readonly onProgress?: ((progress: BuildProgress) => void) | undefined;
   /** Also mount the tree, for containers. */
   readonly tree?: boolean | undefined;
+  /** Also see to it that the region has the image, for its other hosts. */
+  readonly forRegion?: boolean | undefined;
 }
 
 /** Brings images to this host. */

@@ -48,6 +48,12 @@ interface Entry {
   readonly mounts: SerialQueue;
 }
 
+/** An image, and when it was used last. */
+export interface UsedImage {
+  readonly digest: string;
+  readonly usedAtMs: number;
+}
+
 /** The result of a build, in a directory of {@link ImageStore.newPartial}. */
 interface MadeImage {
   readonly digest: string;
@@ -136,11 +142,20 @@ export class ImageStore {
   }
 
   /** Images that nobody holds, the longest unused first. */
-  get unused(): readonly { digest: string; usedAtMs: number }[] {
+  get unused(): readonly UsedImage[] {
     return [...this.#entries.values()]
       .filter(({ holds }) => holds === 0)
       .map(({ image: { digest }, usedAtMs }) => ({ digest, usedAtMs }))
       .sort((a, b) => a.usedAtMs - b.usedAtMs);
+  }
+
+  /** When each image was used last; one that is held is in use now. */
+  get uses(): ReadonlyMap<string, number> {
+    const now = Date.now();
+    const uses = [...this.#entries.values()].map(
+      ({ image: { digest }, holds, usedAtMs }) => [digest, holds > 0 ? now : usedAtMs] as const,
+    );
+    return new Map(uses);
   }
 
   /** @returns false when it is held, or not there */

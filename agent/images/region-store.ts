@@ -9,6 +9,7 @@ import type { RegionStorage } from '../system/region-storage.ts';
 import { syncPath } from '../system/write-durably.ts';
 import type { ImagePlatform } from './built-image.ts';
 import { ImageFailure } from './image-source.ts';
+import type { UsedImage } from './image-store.ts';
 import { readFileWithin } from '../system/read-file-within.ts';
 import { checkLayout, digestOf, isWhole } from './oci-layout.ts';
 import { chooseManifest, type OciManifest, parseManifest } from './oci-manifest.ts';
@@ -99,6 +100,19 @@ export class RegionStore {
   }
 
   /**
+   * Whether the region has the image. One that is visibly damaged is removed.
+   * @throws the signal's reason; system errors when that cannot be known
+   */
+  async has(digest: string, signal: AbortSignal): Promise<boolean> {
+    try {
+      return (await this.find(digest)) !== undefined;
+    } catch (error) {
+      if (!(error instanceof ImageFailure)) throw error;
+      return !(await this.removeIfDamaged(digest, signal));
+    }
+  }
+
+  /**
    * @param uid who pulls
    * @throws AppError `unavailable` when the storage is not there
    */
@@ -134,7 +148,7 @@ export class RegionStore {
   }
 
   /** Images for hosts of this platform, the longest unused first. */
-  async list(): Promise<{ digest: string; usedAtMs: number }[]> {
+  async list(): Promise<UsedImage[]> {
     const names = await readdir(this.#directory).catch(() => []);
     const found = names.flatMap((name) => {
       const [, hex] = new RegExp(`^sha256-([0-9a-f]{64})-${this.#platform}$`, 'u').exec(name) ?? [];
@@ -145,6 +159,12 @@ export class RegionStore {
       return { digest, usedAtMs: status?.mtimeMs ?? 0 };
     });
     return (await Promise.all(used)).sort((a, b) => a.usedAtMs - b.usedAtMs);
+  }
+
+  /** Notes a use of an image. One that the region does not have is left so. */
+  async noteUse(digest: string, usedAtMs: number): Promise<void> {
+    const usedAt = new Date(usedAtMs);
+    await utimes(join(this.#pathOf(digest), USED), usedAt, usedAt).catch(ignoring('ENOENT'));
   }
 
   /** Idempotent. A build that reads it meanwhile, here or elsewhere, fails and pulls anew. */

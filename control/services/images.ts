@@ -64,7 +64,9 @@ export async function buildImage(
   const image = { source, accountId: credentials === undefined ? undefined : accountId };
   const hosts = rankBuilders(deps.hub);
   const { images } = deps.directory;
-  const begun = await images.begin(image, reference.digest !== undefined);
+  // A private image that the region has lost comes back by this build alone.
+  const isFixed = reference.digest !== undefined && credentials === undefined;
+  const begun = await images.begin(image, isFixed);
   if (begun.kind === 'begun') {
     const payload = { ...begun.build, accountId, source, ...(credentials && { credentials }) };
     await place(deps, begun.build, payload, { hosts, requestId });

@@ -29,6 +29,7 @@ interface ApiImage {
   readonly private: boolean;
   readonly status: string;
   readonly digest?: string;
+  readonly updated_at: string;
   readonly canonical_source?: string;
   readonly failure_reason?: string;
   readonly failure_message?: string;
@@ -199,6 +200,11 @@ test.serial(
     const open = await ended(api, await build(api, { source }));
     t.not(open.image_id, image.image_id);
     t.like(open, { private: false, status: 'failed', failure_reason: 'invalid_source' });
+    const fixed = { source: `${closed.name}/private@${image.digest}`, registry_auth: login };
+    const named = await ended(api, await build(api, fixed));
+    const again = await ended(api, await build(api, fixed));
+    t.like(again, { status: 'ready', digest: image.digest });
+    t.true(again.updated_at > named.updated_at, 'it is built again');
     const stranger = await stack.newClient();
     t.is((await stranger.call('GET', `/api/images/${image.image_id}`)).status, 404);
     t.is((await create(stranger, { image_id: image.image_id })).status, 404);

@@ -6,9 +6,11 @@ import { promisify } from 'node:util';
 import { gunzipSync, zstdCompressSync } from 'node:zlib';
 import test from 'ava';
 import { ImageFailure } from '../../../agent/images/image-source.ts';
+import { RegionStore } from '../../../agent/images/region-store.ts';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
 import { processesMarked } from '../../helpers/host.ts';
 import { type ImageHost, openImageHost } from '../../helpers/image-host.ts';
+import { regionStorage } from '../../helpers/region-storage.ts';
 import {
   hostArchitecture,
   imageOf,
@@ -263,6 +265,26 @@ test.serial(
     held.release();
   },
 );
+
+test.serial('a build for the region brings back what only its host has', async (t) => {
+  const image = imageOf([fileLayer('lost')]);
+  const source = { reference: await closed.push('lost', 'one', image), credentials: login };
+  const region = new RegionStore(regionStorage(directory), 'host-a', hostArchitecture);
+  const inRegion = async (): Promise<boolean> => (await region.find(image.digest)) !== undefined;
+  const points: string[] = [];
+  interceptFailpoints(async (point) => void points.push(point));
+  (await host.builder.bring(source, { accountId })).release();
+  await region.remove(image.digest);
+  (await host.builder.bring(source, { accountId })).release();
+  t.false(await inRegion(), 'others need it on this host alone');
+  for (const forRegion of [true, true]) {
+    (await host.builder.bring(source, { accountId, forRegion })).release();
+    t.true(await inRegion());
+  }
+  const count = (point: string): number => points.filter((each) => each === point).length;
+  t.is(count('before pull image'), 2);
+  t.is(count('before unpack image'), 1);
+});
 
 test.serial(
   'a host that cannot unpack an image leaves it to the others of its region',

@@ -1,5 +1,5 @@
 /* Which images go for want of space, and from where. */
-import { mkdir, readdir, utimes, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { openDefaultImage } from '../../../agent/images/default-image.ts';
@@ -14,6 +14,7 @@ import { temporaryDirectory } from '../../helpers/temporary.ts';
 const DAY_MS = 86_400_000;
 const RESERVE = 100;
 const PLENTY = 1000;
+const HOUR_MS = 3_600_000;
 const hexes = ['a', 'b'].map((digit) => digit.repeat(64));
 
 /** A host and its region, each with the same two images, of which the first is the longest unused. */
@@ -23,26 +24,25 @@ async function newHost(spaces: {
 }) {
   const temporary = await temporaryDirectory();
   const [own, shared] = [join(temporary.path, 'own'), join(temporary.path, 'shared')];
+  const usedOf = (hex: string): string => join(shared, 'images', `sha256-${hex}-amd64`, 'used');
   for (const [index, hex] of hexes.entries()) {
     const usedAt = new Date(Date.now() - (60 - index) * 60_000);
     const config = { env: {}, workingDir: '/', user: '' };
     const record = join(own, `sha256-${hex}`, 'image.json');
-    const used = join(shared, 'images', `sha256-${hex}-amd64`, 'used');
+    const used = usedOf(hex);
     for (const file of [record, used]) {
       await mkdir(join(file, '..'), { recursive: true });
-      await writeFile(
-        file,
-        JSON.stringify({ digest: `sha256:${hex}`, platform: 'amd64', config }),
-      );
+      await writeFile(file, JSON.stringify({ digest: `sha256:${hex}`, platform: 'amd64', config }));
       await utimes(file, usedAt, usedAt);
     }
   }
   const log = createLogger('test', {});
+  const store = await ImageStore.open({
+    ...{ directory: own, firstLoop: 0, log },
+    defaultImage: await openDefaultImage(await defaultImageDir(), undefined),
+  });
   const eviction = new ImageEviction({
-    store: await ImageStore.open({
-      ...{ directory: own, firstLoop: 0, log },
-      defaultImage: await openDefaultImage(await defaultImageDir(), undefined),
-    }),
+    store,
     region: new RegionStore(regionStorage(shared, temporary.path), 'host-a', 'amd64'),
     storage: {
       spaceOf: (name) => (name === 'own' ? spaces.own : spaces.region),
@@ -55,7 +55,13 @@ async function newHost(spaces: {
     own: (await readdir(own)).length,
     region: (await readdir(join(shared, 'images'))).length,
   });
-  return { eviction, kept, [Symbol.asyncDispose]: () => temporary[Symbol.asyncDispose]() };
+  return {
+    eviction,
+    store,
+    kept,
+    usedOf,
+    [Symbol.asyncDispose]: () => temporary[Symbol.asyncDispose](),
+  };
 }
 
 test('a host whose own file system is short of space leaves the region’s images', async (t) => {
@@ -83,4 +89,21 @@ test('where both lie on one file system, a host’s own images go first', async 
     await host.eviction.evict();
     t.deepEqual(await host.kept(), kept);
   }
+});
+
+test('an image that a host uses stays in the region, though nobody reads it there', async (t) => {
+  const plenty = { freeBytes: PLENTY, device: 1 };
+  await using host = await newHost({ own: plenty, region: plenty });
+  const [heldHex = '', hex = ''] = hexes;
+  const held = await host.store.hold(`sha256:${heldHex}`);
+  (await host.store.hold(`sha256:${hex}`))?.release();
+  const longAgo = new Date(Date.now() - 40 * DAY_MS);
+  for (const each of hexes) await utimes(host.usedOf(each), longAgo, longAgo);
+  await host.eviction.evict();
+  t.deepEqual(await host.kept(), { own: 2, region: 2 });
+  for (const each of hexes) {
+    const { mtimeMs } = await stat(host.usedOf(each)); // Other hosts go by it.
+    t.true(mtimeMs > Date.now() - HOUR_MS);
+  }
+  held?.release();
 });
