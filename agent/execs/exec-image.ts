@@ -7,7 +7,7 @@ import type { Logger } from '../../shared/log.ts';
 import { compile } from '../../shared/validate.ts';
 import { closeTails, Container, type ContainerHost } from '../containers/container.ts';
 import type { HeldImage } from '../images/built-image.ts';
-import { type ImageBringer, ImageFailure } from '../images/image-source.ts';
+import { HOST_ACCOUNT, type ImageBringer, ImageFailure } from '../images/image-source.ts';
 import { writeDurably } from '../system/write-durably.ts';
 import { readRecord } from '../system/read-record.ts';
 
@@ -72,7 +72,8 @@ const bring = (
   reference: string,
   digest: string | undefined,
   { builder }: ExecImageParts,
-): Promise<HeldImage> => builder.bring({ reference, digest }, { accountId: 'host', tree: true });
+): Promise<HeldImage> =>
+  builder.bring({ reference, digest }, { accountId: HOST_ACCOUNT, tree: true });
 
 /** @returns undefined when the image is wrong for good, or there was no former one */
 async function bringLast(

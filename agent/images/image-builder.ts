@@ -17,6 +17,7 @@ import {
   type BringOptions,
   type BuildProgress,
   type ImageBringer,
+  HOST_ACCOUNT,
   ImageFailure,
   type ImageSource,
 } from './image-source.ts';
@@ -25,8 +26,14 @@ import { SharedWork } from './shared-work.ts';
 
 const LOOK_MS = 500;
 
+const notEnabled = (): AppError =>
+  new AppError('not_enabled', 'this host builds no images for callers: see IMAGE_BUILDS');
+
 export interface ImageBuilderDeps extends BuildDeps {
-  /** Builds that run at the same time. */
+  /**
+   * Builds that run at the same time. 0: callers cannot build here, and get only what this host or
+   * the region has; the host's own image is built all the same.
+   */
   readonly buildsMax: number;
   readonly storage: Pick<StorageWatch, 'isLow' | 'refuseIfLow'>;
 }
@@ -35,9 +42,9 @@ export interface ImageBuilderDeps extends BuildDeps {
  * Names builds that can be one. The digest alone is not enough: whoever joined a build from another
  * registry, or with other credentials, would wait for it and share its failure.
  */
-const buildKey = ({ digest, source: { reference, credentials }, isForRegion }: Build): string => {
+const buildKey = ({ digest, source: { reference, credentials }, from }: Build): string => {
   const repository = repositoryOf(parseImageReference(reference));
-  return sha256(JSON.stringify([digest, repository, credentials, isForRegion]));
+  return sha256(JSON.stringify([digest, repository, credentials, from]));
 };
 
 /** An image to build, and where from. */
@@ -46,8 +53,11 @@ interface Build {
   readonly source: ImageSource;
   /** Undefined: the digest was known before. */
   readonly resolved: ResolvedImage | undefined;
-  /** Whether this host has the image, and only its region lacks it. */
-  readonly isForRegion: boolean;
+  /**
+   * `registry`: this host has the image, and its region lacks it. `region`: its caller cannot have
+   * it pulled here.
+   */
+  readonly from: 'anywhere' | 'registry' | 'region';
 }
 
 /** Builds images on this host, a few at a time; those who want the same one wait for one build. */
@@ -61,7 +71,7 @@ export class ImageBuilder implements ImageBringer {
   constructor(deps: ImageBuilderDeps) {
     this.#deps = deps;
     this.#turns = new FairTurns({
-      count: deps.buildsMax,
+      count: Math.max(1, deps.buildsMax),
       perAccountMax: Math.max(1, deps.buildsMax - 1),
       waiting: {
         count: LIMITS.imageBuildsWaitingMax,
@@ -115,24 +125,30 @@ export class ImageBuilder implements ImageBringer {
     }
     onProgress({ step: 'waiting', bytesDone: 0, bytesTotal: 0 });
     const build = await this.#identify(source, options);
+    const from = this.#mayPull(options) ? 'anywhere' : 'region';
     for (;;) {
       const held = await this.#deps.store.hold(build.digest, { tree });
       if (held === undefined) {
-        await this.#build({ ...build, isForRegion: false }, options);
+        await this.#build({ ...build, from }, options);
         signal.throwIfAborted();
       } else {
-        if (forRegion) await this.#bringToRegion({ ...build, isForRegion: true }, held, options);
+        if (forRegion) await this.#bringToRegion({ ...build, from: 'registry' }, held, options);
         return held;
       }
     }
   }
 
+  #mayPull({ accountId }: BringOptions): boolean {
+    return this.#deps.buildsMax > 0 || accountId === HOST_ACCOUNT;
+  }
+
   async #identify(
     source: ImageSource,
     options: BringOptions & { readonly signal: AbortSignal },
-  ): Promise<Omit<Build, 'isForRegion'>> {
+  ): Promise<Omit<Build, 'from'>> {
     const { digest } = source;
     if (digest !== undefined) return { digest, source, resolved: undefined };
+    if (!this.#mayPull(options)) throw notEnabled();
     const resolved = await this.#resolve(source, options);
     return { digest: resolved.digest, source, resolved };
   }
@@ -211,13 +227,13 @@ export class ImageBuilder implements ImageBringer {
   }
 
   async #produce(
-    { digest, source, resolved, isForRegion }: Build,
+    { digest, source, resolved, from }: Build,
     { signal, onProgress }: BuildRun,
   ): Promise<void> {
     const { storage, store, region } = this.#deps;
     storage.refuseIfLow();
     // Built from another source meanwhile.
-    if (isForRegion ? await region.has(digest, signal) : store.has(digest)) return;
+    if (from === 'registry' ? await region.has(digest, signal) : store.has(digest)) return;
     const full = new AbortController();
     const timer = setInterval(() => {
       if (!storage.isLow) return;
@@ -227,7 +243,8 @@ export class ImageBuilder implements ImageBringer {
     }, LOOK_MS);
     const run = { signal: AbortSignal.any([signal, full.signal]), onProgress };
     try {
-      if (!isForRegion && (await buildFromRegion(this.#deps, digest, run))) return;
+      if (from !== 'registry' && (await buildFromRegion(this.#deps, digest, run))) return;
+      if (from === 'region') throw notEnabled();
       await this.#withRegistry(source, async (registry) => {
         const image = resolved ?? (await resolveImage(registry, this.#deps, run.signal, digest));
         await buildFromRegistry(this.#deps, registry, image, run);

@@ -28,6 +28,9 @@ export interface BuildProgress {
   readonly bytesTotal: number;
 }
 
+/** Stands for the host itself where an account is named. */
+export const HOST_ACCOUNT = 'host';
+
 export interface BringOptions {
   /** Whose share of the host's builds this one counts against. */
   readonly accountId: string;
@@ -44,8 +47,8 @@ export interface BringOptions {
 export interface ImageBringer {
   /**
    * Provides the image, held: from this host, the region's store, or the registry, in this order.
-   * @throws ImageFailure when there will be none; AppError `no_capacity` when too many builds wait;
-   *   the signal's reason
+   * @throws ImageFailure when there will be none; AppError `no_capacity` when too many builds wait,
+   *   `not_enabled` when the host builds none for callers; the signal's reason
    */
   bring(source: ImageSource, options: BringOptions): Promise<HeldImage>;
 }

@@ -27,7 +27,7 @@ export interface ImageSettings {
   readonly defaultRootDisk: string | undefined;
   /** Kernel and initramfs of sandboxes; undefined on hosts that need none. */
   readonly guestDir: string | undefined;
-  /** Maximum of simultaneous builds; 0: this host builds none. */
+  /** Maximum of simultaneous builds; 0: this host builds none for callers. */
   readonly buildsMax: number;
   /** Maximum size of one image in bytes, compressed and also unpacked. */
   readonly bytesMax: number;
@@ -87,7 +87,7 @@ export async function openImages(settings: ImageSettings, parts: ImageParts): Pr
     ...{ ...limits, store, region, platform, diskBytes, firstLoop, storage, log },
     groups: { cgroups, cgroupParent },
     rules: new RegistryRules(registries, clusterAddresses),
-    buildsMax: Math.max(1, buildsMax),
+    buildsMax,
   });
   const directories = { own: dataDir, region: parts.region.directory };
   const eviction = new ImageEviction({ store, region, storage, directories, keepMs, log });

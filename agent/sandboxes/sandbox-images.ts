@@ -35,7 +35,7 @@ export class SandboxImages {
 
   /**
    * Brings an image to this host and holds it until {@link release}.
-   * @throws ImageFailure; AppError `no_capacity`; the signal's reason
+   * @throws ImageFailure; AppError `no_capacity`, `not_enabled`; the signal's reason
    */
   async bring(
     owner: string,

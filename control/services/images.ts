@@ -39,9 +39,10 @@ function rankBuilders(hub: Deps['hub']): string[] {
 
 const hasNoHosts = (hub: Deps['hub']): boolean => hub.inRandomOrder().next().done === true;
 
-const buildsImages = ({ load: { images } }: Host): boolean => (images?.max ?? 0) > 0;
+/** Whether callers can build images on a host. */
+export const buildsImages = ({ load: { images } }: Host): boolean => (images?.max ?? 0) > 0;
 
-const noBuilders = (): AppError =>
+export const noBuilders = (): AppError =>
   new AppError('not_enabled', 'the hosts of this region build no images');
 
 const shareTaken = ({ load: { images }, jobsPending }: Host): number =>

@@ -4,6 +4,7 @@ import type { JobPayload } from '../../shared/jobs/jobs.ts';
 import type { CreateSandbox } from '../../shared/schemas/sandbox-input.ts';
 import type { Host } from '../dispatch/agent-hub.ts';
 import type { Deps } from './deps.ts';
+import { buildsImages, noBuilders } from './images.ts';
 import { isReferenceTo, referenceOf } from './image-aliases.ts';
 
 /** Which image a new sandbox begins with, and on which hosts it can be. */
@@ -23,8 +24,9 @@ const anyHost = (): boolean => true;
 /**
  * Finds out what image the caller means. A reference is the default image of a host that names it so;
  * any other is built when the sandbox is created.
- * @throws AppError `bad_request`; for an `image_id` `not_found`, also of another account's private
- *   image, and `image_not_ready`
+ * @throws AppError `bad_request`; `not_enabled` when it would have to be built, which no host of the
+ *   region does; for an `image_id` `not_found`, also of another account's private image, and
+ *   `image_not_ready`
  */
 export async function chooseImage(
   deps: Deps,
@@ -45,7 +47,19 @@ export async function chooseImage(
   if (deps.hub.images.some(isMeant)) {
     return { canBeOn: ({ image }) => isMeant(image), baseImageOn };
   }
-  return { canBeOn: anyHost, baseImageOn, image: { reference } };
+  const runningSandboxes = deps.hub.inRandomOrder().filter(({ load }) => load.sandboxes.isEnabled);
+  if (!canBuild(runningSandboxes)) throw noBuilders();
+  return { canBeOn: buildsImages, baseImageOn, image: { reference } };
+}
+
+/** Whether callers can build images on one of the hosts, or there are none now. */
+function canBuild(hosts: IteratorObject<Host>): boolean {
+  let isAny = false;
+  for (const host of hosts) {
+    if (buildsImages(host)) return true;
+    isAny = true;
+  }
+  return !isAny;
 }
 
 /** @throws AppError `not_found`, `image_not_ready` */

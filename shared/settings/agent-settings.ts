@@ -129,7 +129,8 @@ const imageSettings = {
     default: 2,
     minimum: 0,
     maximum: 64,
-    description: 'builds of images at the same time. 0: callers cannot build here. Needs sandboxes',
+    description:
+      'builds of images at the same time. 0: callers cannot build here, neither with `POST /api/images` nor with the `base_image` of a sandbox, and get what the host or its region has. Needs sandboxes',
   }),
   IMAGE_BYTES_MAX: integer({
     unit: 'bytes',

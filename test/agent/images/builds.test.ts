@@ -5,9 +5,10 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { gunzipSync, zstdCompressSync } from 'node:zlib';
 import test from 'ava';
-import { ImageFailure } from '../../../agent/images/image-source.ts';
+import { HOST_ACCOUNT, ImageFailure } from '../../../agent/images/image-source.ts';
 import { RegionStore } from '../../../agent/images/region-store.ts';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
+import { AppError } from '../../../shared/errors.ts';
 import { processesMarked } from '../../helpers/host.ts';
 import { type ImageHost, openImageHost } from '../../helpers/image-host.ts';
 import { regionStorage } from '../../helpers/region-storage.ts';
@@ -265,6 +266,24 @@ test.serial(
     held.release();
   },
 );
+
+test.serial('a host that builds none for callers gives them what the region has', async (t) => {
+  const [image, own] = [imageOf([fileLayer('elsewhere')]), imageOf([fileLayer('own')])];
+  const source = { reference: await open.push('elsewhere', 'one', image) };
+  const fixed = { reference: `${open.name}/elsewhere@${image.digest}`, digest: image.digest };
+  const second = await openImageHost(directory, [open], { name: 'host-e', buildsMax: 0 });
+  t.teardown(() => second.close());
+  for (const each of [source, fixed]) {
+    const bringing = second.builder.bring(each, { accountId });
+    const refusal = await t.throwsAsync(bringing, { instanceOf: AppError });
+    t.is(refusal.code, 'not_enabled');
+  }
+  (await host.builder.bring(source, { accountId })).release();
+  (await second.builder.bring(fixed, { accountId })).release();
+  const reference = await open.push('own', 'one', own);
+  (await second.builder.bring({ reference }, { accountId: HOST_ACCOUNT })).release();
+  t.is(second.load.max, 0);
+});
 
 test.serial('a build for the region brings back what only its host has', async (t) => {
   const image = imageOf([fileLayer('lost')]);
