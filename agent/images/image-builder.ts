@@ -3,7 +3,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { sha256 } from '../../shared/secrets.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
-import { FairTurns } from '../queues/fair-turns.ts';
+import { FairTurns, type Turn } from '../queues/fair-turns.ts';
 import type { HeldImage } from './built-image.ts';
 import {
   type BuildDeps,
@@ -37,6 +37,9 @@ export interface ImageBuilderDeps extends BuildDeps {
   readonly buildsMax: number;
   readonly storage: Pick<StorageWatch, 'isLow' | 'refuseIfLow'>;
 }
+
+const tookTooLong = (cause: unknown): ImageFailure =>
+  new ImageFailure('interrupted', 'the build took too long', { cause });
 
 /**
  * Names builds that can be one. The digest alone is not enough: whoever joined a build from another
@@ -95,7 +98,7 @@ export class ImageBuilder implements ImageBringer {
     } catch (error) {
       options.signal?.throwIfAborted();
       if (this.#closed.signal.aborted) throw new ImageFailure('interrupted', 'the host shut down');
-      if (late.aborted) throw new ImageFailure('interrupted', 'the build took too long');
+      if (late.aborted) throw tookTooLong(error);
       if (error instanceof ImageFailure || error instanceof AppError) throw error;
       this.#deps.log.error(
         { reference: source.reference, err: toError(error) },
@@ -210,20 +213,26 @@ export class ImageBuilder implements ImageBringer {
     if (work?.isAbandoned === true) await work.ended.catch(() => undefined);
     work = this.#builds.get(key);
     if (work === undefined) {
-      work = new SharedWork<BuildProgress>(async (shared, report) => {
-        const turn = await this.#turns.acquire(accountId, shared);
-        try {
-          await this.#produce(build, { signal: shared, onProgress: report });
-        } finally {
-          turn.release();
-        }
-      });
+      work = new SharedWork<BuildProgress>((shared, report) =>
+        this.#produceInTime(build, { signal: shared, onProgress: report }),
+      );
       this.#builds.set(key, work);
       // Also when it got no turn: otherwise this image could never be built here again.
       const forget = (): boolean => this.#builds.delete(key);
       work.ended.then(forget, forget);
     }
-    await work.join(signal, onProgress);
+    const acquire = (wait: AbortSignal): Promise<Turn> => this.#turns.acquire(accountId, wait);
+    await work.join({ signal, acquire, onProgress });
+  }
+
+  /** However many callers join the build, and however late: it has a time of its own. */
+  async #produceInTime(build: Build, { signal, onProgress }: BuildRun): Promise<void> {
+    const late = AbortSignal.timeout(LIMITS.imageBuildMsMax);
+    try {
+      await this.#produce(build, { signal: AbortSignal.any([signal, late]), onProgress });
+    } catch (cause) {
+      throw late.aborted ? tookTooLong(cause) : cause;
+    }
   }
 
   async #produce(
