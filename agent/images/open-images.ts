@@ -1,6 +1,6 @@
 import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { repeatInBackground, runInBackground } from '../../shared/background.ts';
+import { repeatInBackground } from '../../shared/background.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import { DAY_MS, GiB } from '../../shared/units.ts';
@@ -73,7 +73,9 @@ export async function openImages(settings: ImageSettings, parts: ImageParts): Pr
   const store = await ImageStore.open({ directory, defaultImage, firstLoop, log });
   const region = new RegionStore(parts.region, hostId, platform);
   // Storage that does not answer does not keep the host from starting.
-  runInBackground('image.removeLeftovers', () => region.removeLeftovers());
+  const stopRemoving = repeatInBackground('image.removeLeftovers', DAY_MS, () =>
+    region.removeLeftovers(),
+  );
   const diskBytes = await stat(defaultImage.rootDisk).then(
     ({ size }) => size,
     () => DISK_BYTES,
@@ -99,6 +101,7 @@ export async function openImages(settings: ImageSettings, parts: ImageParts): Pr
     startEviction: () => eviction.start(),
     async close() {
       stopNoting();
+      stopRemoving();
       eviction.close();
       await builder.close();
       await store.close();

@@ -3,6 +3,7 @@ import { chown, mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node
 import { join } from 'node:path';
 import { errnoOf, ignoring } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { DAY_MS } from '../../shared/units.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { run } from '../system/spawn.ts';
 import type { RegionStorage } from '../system/region-storage.ts';
@@ -18,6 +19,10 @@ const MANIFEST = 'manifest.json';
 const SOURCE_INDEX = 'source-index.json';
 const USED = 'used';
 const SYNC_MS_MAX = 300_000;
+/** A build and the removal of an image take minutes; the rest is for clocks that differ. */
+const ASIDE_KEPT_MS = DAY_MS;
+/** The name of an aside of any host. */
+const ASIDE = /^\..+-[0-9a-f]{12}$/u;
 
 /** A registry's answer for an image: the manifest of a platform, and the index that named it. */
 export interface ImageDocuments {
@@ -49,7 +54,7 @@ export class RegionStore {
   readonly #storage: Pick<RegionStorage, 'refuseIfMissing'>;
   readonly #directory: string;
   readonly #platform: ImagePlatform;
-  /** Marks what this host is making or removing; other hosts leave that alone. */
+  /** Marks what this host is making or removing; other hosts leave that alone for a day. */
   readonly #asidePrefix: string;
   /** Those that are in use now. */
   readonly #asides = new Set<string>();
@@ -65,13 +70,17 @@ export class RegionStore {
     this.#asidePrefix = `.${hostId}-`;
   }
 
-  /** Removes what a crash of this host left unfinished. */
+  /**
+   * Removes what a crash of this host left unfinished, and what is so old that its host cannot be at
+   * work on it: that one may never return.
+   */
   async removeLeftovers(): Promise<void> {
     await this.#prepare();
     for (const name of await readdir(this.#directory)) {
       const path = join(this.#directory, name);
-      if (!name.startsWith(this.#asidePrefix) || this.#asides.has(path)) continue;
-      await rm(path, { recursive: true, force: true });
+      if (!ASIDE.test(name) || this.#asides.has(path)) continue;
+      if (name.startsWith(this.#asidePrefix) || (await isForgotten(path)))
+        await rm(path, { recursive: true, force: true });
     }
   }
 
@@ -215,6 +224,15 @@ export class RegionStore {
     this.#asides.add(aside);
     return aside;
   }
+}
+
+/**
+ * A pull makes its directory anew, so that one at work is young. One that is being removed may look
+ * old: removing it from two hosts does no harm.
+ */
+async function isForgotten(aside: string): Promise<boolean> {
+  const status = await stat(aside).catch(ignoring('ENOENT'));
+  return status !== undefined && status.mtimeMs < Date.now() - ASIDE_KEPT_MS;
 }
 
 async function readDocuments(layout: string): Promise<ImageDocuments> {

@@ -107,3 +107,19 @@ test('an image that a host uses stays in the region, though nobody reads it ther
   }
   held?.release();
 });
+
+test('what a host left unfinished goes when it is a day old, also if it never returns', async (t) => {
+  await using temporary = await temporaryDirectory();
+  const images = join(temporary.path, 'images');
+  const region = new RegionStore(regionStorage(temporary.path), 'host-a', 'amd64');
+  const lost = join(images, '.host-lost-0123456789ab');
+  const young = join(images, '.host-b-0123456789ab');
+  const own = join(images, '.host-a-0123456789ab');
+  for (const aside of [lost, young, own]) await mkdir(join(aside, 'pulled'), { recursive: true });
+  const { directory } = await region.begin(0);
+  const longAgo = new Date(Date.now() - 2 * DAY_MS);
+  for (const aside of [lost, directory]) await utimes(aside, longAgo, longAgo);
+  await region.removeLeftovers();
+  const left = (await readdir(images)).map((name) => join(images, name));
+  t.deepEqual(left.toSorted(), [young, directory].toSorted());
+});
