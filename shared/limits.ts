@@ -290,6 +290,8 @@ export const LIMITS = {
   imageBuildTtlMs: 12_000,
   // How long the directory remembers an image that nobody asks for.
   imageRecordTtlMs: 90 * DAY_MS,
+  // The same while it has no good build: callers choose the names, and those of nothing are many.
+  imageUnbuiltRecordTtlMs: 60 * MINUTE_MS,
 
   // Network policies
   networkTargetLengthMax: 255,

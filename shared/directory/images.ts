@@ -66,7 +66,8 @@ const begin = new Script(`
   redis.call('HSET', KEYS[1], 'source', ARGV[5], 'accountId', ARGV[6], 'status', 'building',
     'updatedAt', ARGV[4])
   redis.call('HDEL', KEYS[1], 'step', 'bytesDone', 'bytesTotal')
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  local isBuilt = redis.call('HEXISTS', KEYS[1], 'digest') == 1
+  redis.call('PEXPIRE', KEYS[1], isBuilt and ARGV[3] or ARGV[8])
   return 'begun'
 `);
 // A claim that has lapsed meanwhile, because Redis was away, is taken again unless another one is there.
@@ -87,7 +88,8 @@ const end = new Script(`
   redis.call('DEL', KEYS[2])
   redis.call('HDEL', KEYS[1], 'formerStatus', 'step', 'bytesDone', 'bytesTotal', 'failureReason',
     'failureMessage')
-  redis.call('HSET', KEYS[1], 'updatedAt', ARGV[2], unpack(ARGV, 3))
+  redis.call('HSET', KEYS[1], 'updatedAt', ARGV[2], unpack(ARGV, 4))
+  if redis.call('HEXISTS', KEYS[1], 'digest') == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
   return 1
 `);
 // A record with a digest stays: when it does not say how it was before, its last build has failed.
@@ -140,6 +142,7 @@ export class Images {
     const kind = await begin.run(this.#redis, this.#keysOf(imageId), [
       ...[token, LIMITS.imageBuildTtlMs, LIMITS.imageRecordTtlMs, new Date().toISOString()],
       ...[image.source, image.accountId ?? '', isFixed ? '1' : '0'],
+      LIMITS.imageUnbuiltRecordTtlMs,
     ]);
     if (kind === 'begun') return { kind, build: { imageId, token } };
     return { kind: kind === 'ready' ? 'ready' : 'joined' };
@@ -161,7 +164,7 @@ export class Images {
             ...['status', 'failed', 'failureReason', outcome.reason],
             ...['failureMessage', outcome.message],
           ];
-    const args = [token, new Date().toISOString(), ...fields];
+    const args = [token, new Date().toISOString(), LIMITS.imageRecordTtlMs, ...fields];
     return (await end.run(this.#redis, this.#keysOf(imageId), args)) === 1;
   }
 

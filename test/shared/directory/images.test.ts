@@ -1,6 +1,7 @@
-import { Images, type ImageSourceOf } from '../../../shared/directory/images.ts';
+import { imageIdOf, Images, type ImageSourceOf } from '../../../shared/directory/images.ts';
 import { keys } from '../../../shared/directory/keys.ts';
 import { newAccountId } from '../../../shared/ids.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 import { redisTest } from '../../helpers/redis-test.ts';
 
 const REGION = 'local-test';
@@ -42,4 +43,30 @@ test('an image that was never built is forgotten when no host takes its build', 
   });
   await images.abandon(build);
   t.is(await images.find(newAccountId(), build.imageId), undefined);
+});
+
+test('an image is remembered for long only once it has had a good build', async (t) => {
+  const { images, redis } = t.context;
+  const image = { source: 'registry.example/some:one', accountId: undefined };
+  const failure = { reason: 'invalid_source', message: 'there is no such image' } as const;
+  const imageId = imageIdOf(image);
+  const isForgottenSoon = async (): Promise<boolean> => {
+    const ttlMs = await redis.pttl(keys.image(REGION, imageId));
+    t.true(ttlMs > LIMITS.imageBuildMsMax);
+    return ttlMs <= LIMITS.imageUnbuiltRecordTtlMs;
+  };
+  const build = async (outcome: Parameters<Images['end']>[1]): Promise<void> => {
+    t.true(await images.end(await begin(images, image), outcome));
+  };
+  await images.begin(image, false);
+  t.true(await isForgottenSoon(), 'its host may be lost');
+  await redis.del(keys.imageBuild(REGION, imageId));
+  await build(failure);
+  t.true(await isForgottenSoon());
+  t.like(await images.find('account', imageId), { status: 'failed', failure });
+  await build({ digest });
+  t.false(await isForgottenSoon());
+  await build(failure);
+  t.false(await isForgottenSoon(), 'the former build is still good');
+  t.like(await images.find('account', imageId), { status: 'failed', digest });
 });
