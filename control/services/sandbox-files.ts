@@ -45,7 +45,7 @@ const SAFETY_HEADERS = {
   'content-security-policy': "default-src 'none'; sandbox",
   'content-disposition': 'attachment',
   'x-content-type-options': 'nosniff',
-  'cache-control': 'private, no-cache',
+  'cache-control': 'private, no-cache, no-transform', // Compressed, it would lose its length.
 } as const;
 
 const encode = (path: Buffer): string => path.toString('base64url');

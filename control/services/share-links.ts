@@ -23,7 +23,8 @@ const SAFETY_HEADERS = {
   'x-content-type-options': 'nosniff',
   'cross-origin-resource-policy': 'cross-origin', // A media element of another page may play it.
   'referrer-policy': 'no-referrer', // The link itself is the credential.
-  'cache-control': 'private, no-cache', // Nobody keeps it for others, nor past its expiry.
+  // Nobody keeps it for others, nor past its expiry, nor compresses it: that would take its length away.
+  'cache-control': 'private, no-cache, no-transform',
 } as const;
 
 const ShareClaims = Type.Object({

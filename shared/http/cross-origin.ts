@@ -18,7 +18,7 @@ const PREFLIGHT_SECONDS = 600;
 
 /** Headers of answers that scripts may read beside those that every script may (Content-Type, …). */
 const EXPOSED = [
-  ...['Accept-Ranges', 'Allow', 'Content-Disposition', 'Content-Range', 'ETag'],
+  ...['Accept-Ranges', 'Allow', 'Content-Disposition', 'Content-Encoding', 'Content-Range', 'ETag'],
   ...[
     'Idempotency-Replayed',
     'Location',

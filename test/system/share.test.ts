@@ -62,7 +62,7 @@ test('the file arrives complete, as an attachment that cannot run in the API’s
     'content-security-policy': "default-src 'none'; sandbox",
     'cross-origin-resource-policy': 'cross-origin',
     'referrer-policy': 'no-referrer',
-    'cache-control': 'private, no-cache',
+    'cache-control': 'private, no-cache, no-transform',
   });
   t.regex(headers.etag ?? '', /^"[0-9a-f]{32}"$/u);
 });

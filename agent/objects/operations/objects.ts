@@ -20,6 +20,9 @@ const DELETES_AT_ONCE = 8;
 /** Characters that a header can hold (RFC 9110, section 5.5). */
 const HEADER_VALUE = /^[\t\u0020-\u007e\u0080-\u00ff]*$/u;
 
+/** A proxy that compressed the content would take its length away and make its ETag weak. */
+const UNCHANGED = { 'cache-control': 'no-transform' } as const;
+
 /** Headers of the answer by the query parameters that replace them, as presigned URLs use them. */
 const OVERRIDES: ReadonlyMap<string, string> = new Map(
   [
@@ -86,7 +89,7 @@ async function respond(call: ObjectCall, info: ReadObject | OpenObject, method: 
     ...{ ...info.headers, ...overrides(call), ...checksumOf(call, status, info, part) },
     ...(count === undefined ? {} : { 'x-amz-mp-parts-count': count }),
   };
-  return { status, headers: { ...headers, ...own }, parts: body };
+  return { status, headers: { ...headers, ...UNCHANGED, ...own }, parts: body };
 }
 
 export const getObject: Operation = async (call) => {
