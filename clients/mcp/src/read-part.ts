@@ -24,7 +24,7 @@ export const partInput = {
 export const partOutput = {
   content: z.string(),
   encoding: z.enum(['text', 'base64']),
-  size: z.number().describe('Of the whole file, in bytes.'),
+  size: z.number().optional().describe('Of the whole file, in bytes, where it is known.'),
   next_offset: z.number().describe('Behind the last byte of the content.'),
   is_end: z.boolean().describe('Whether the file ends there.'),
 };
@@ -39,7 +39,10 @@ interface FileSource {
 
 interface Part {
   readonly bytes: Buffer;
-  readonly size: number;
+  /** Size of the whole file; undefined when the server did not say it. */
+  readonly size: number | undefined;
+  /** Whether the file ends with it. */
+  readonly isEnd: boolean;
 }
 
 /** Reads up to `length` bytes of a file from an offset on. Only these are held in memory. */
@@ -55,9 +58,9 @@ export async function readPart(
   for await (const piece of file) {
     pieces.push(piece.slice(0, length - total));
     total += piece.length;
-    if (total >= length) break;
+    if (total > length) break; // With one byte more than is wanted, so that the end is known.
   }
-  return { bytes: Buffer.concat(pieces), size: file.size };
+  return { bytes: Buffer.concat(pieces), size: file.size, isEnd: total <= length };
 }
 
 /** Not UTF-8, though it was asked for as text. */
@@ -75,10 +78,9 @@ export function textOf(bytes: Uint8Array): string | undefined {
 
 /** A part as tools answer it. Text ends with a whole character. @throws NotText */
 export function describePart(
-  { bytes, size }: Part,
+  { bytes, size, isEnd }: Part,
   { offset, encoding }: { offset: number; encoding: 'text' | 'base64' },
 ): z.output<z.ZodObject<typeof partOutput>> {
-  const isEnd = offset + bytes.length >= size;
   if (encoding === 'base64') {
     const next_offset = offset + bytes.length;
     return { content: bytes.toString('base64'), encoding, size, next_offset, is_end: isEnd };
@@ -96,7 +98,10 @@ export function describePart(
 export const showPart = (part: z.output<z.ZodObject<typeof partOutput>>): string =>
   part.is_end
     ? part.content
-    : `${part.content}\n[… ${part.size} bytes in all; go on at offset ${part.next_offset} …]`;
+    : `${part.content}\n[… ${sizeNote(part)}go on at offset ${part.next_offset} …]`;
+
+const sizeNote = ({ size }: { readonly size?: number | undefined }): string =>
+  size === undefined ? '' : `${size} bytes in all; `;
 
 /** The bytes of a tool's content. */
 export const bytesOf = (content: string, encoding: 'text' | 'base64'): Buffer =>

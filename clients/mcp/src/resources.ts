@@ -25,10 +25,10 @@ async function readWhole(
   signal: AbortSignal,
 ): Promise<Buffer> {
   const wanted = { offset: 0, length: RESOURCE_BYTES_MAX, signal };
-  const { bytes, size } = await readPart(files, path, wanted);
-  if (bytes.length === size) return bytes;
+  const { bytes, isEnd } = await readPart(files, path, wanted);
+  if (isEnd) return bytes;
   throw new Error(
-    `the file has ${size} bytes, and a resource ${RESOURCE_BYTES_MAX} at most: read parts of it with file_read or disk_read_file`,
+    `the file has more than the ${RESOURCE_BYTES_MAX} bytes of a resource: read parts of it with file_read or disk_read_file`,
   );
 }
 

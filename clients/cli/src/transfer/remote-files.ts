@@ -19,7 +19,7 @@ export interface RemoteFiles {
   typeOf(path: string): Promise<RemoteEntry['type'] | undefined>;
   /** Everything below a directory, at any depth. */
   list(directory: string): AsyncIterable<RemoteEntry>;
-  read(path: string): Promise<AsyncIterable<Uint8Array> & { readonly size: number }>;
+  read(path: string): Promise<AsyncIterable<Uint8Array>>;
   write(path: string, content: FileContent, mode: number | undefined): Promise<void>;
   makeDirectory(path: string): Promise<void>;
   remove(path: string): Promise<void>;

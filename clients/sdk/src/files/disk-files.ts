@@ -3,7 +3,7 @@ import { Pages } from '../pages.ts';
 import { LinkedSignal } from '../timing.ts';
 import { xmlElements, xmlText } from '../xml.ts';
 import { type FileContent, isRepeatable, toBody } from './content.ts';
-import { FileDownload, type FileRange, rangeHeader } from './download.ts';
+import { downloadHeaders, etagOf, FileDownload, type FileRange, rangeHeader } from './download.ts';
 import { encodeKey } from './paths.ts';
 import type { FetchAnswer } from '../transport.ts';
 
@@ -105,7 +105,7 @@ export class DiskFiles {
     const { offset, length, ifMatch, ...call } = options;
     const request = { method: 'GET', path: this.#url(path) } as const;
     const fetch = (range: string | undefined, etag: string | undefined): Promise<FetchAnswer> =>
-      this.#http.content(READ, call, { ...request, headers: { range, 'if-match': etag } });
+      this.#http.content(READ, call, { ...request, headers: downloadHeaders(range, etag) });
     const response = await fetch(rangeHeader({ offset, length }), ifMatch);
     const { retries = RETRIES, signal } = call;
     return new FileDownload(response, fetch, { retries, signal });
@@ -159,7 +159,7 @@ export class DiskFiles {
           body: (end) => toBody(content, { signal: end, failed: (error) => ended.abort(error) }),
         },
       );
-      return { etag: headers.get('etag') ?? '' };
+      return { etag: etagOf(headers) ?? '' };
     } finally {
       ended.release();
     }
@@ -167,14 +167,18 @@ export class DiskFiles {
 
   /** A file's size, time and type. @throws NotFoundError */
   async stat(path: string, options: CallOptions = {}): Promise<DiskFile> {
-    const request = { method: 'HEAD', path: this.#url(path) } as const;
-    const { headers } = await this.#http.content(READ, options, request);
+    const { headers } = await this.#http.content(READ, options, {
+      method: 'HEAD',
+      path: this.#url(path),
+      headers: downloadHeaders(),
+    });
+    const length = headers.get('content-length');
     return {
       path: path.replace(/^\//u, ''),
       type: 'file',
-      size: Number(headers.get('content-length')),
+      size: length === null ? undefined : Number(length),
       modified_at: new Date(headers.get('last-modified') ?? 0).toISOString(),
-      etag: headers.get('etag') ?? undefined,
+      etag: etagOf(headers),
     };
   }
 

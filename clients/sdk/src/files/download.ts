@@ -29,28 +29,65 @@ export function rangeHeader({ offset = 0, length }: FileRange): string | undefin
   return offset === 0 ? undefined : `bytes=${offset}-`;
 }
 
+/**
+ * @internal Headers of a request for content. A proxy that compresses would take its length away, and a
+ * part of a compressed form says nothing about the file. Browsers choose their encodings themselves.
+ */
+export const downloadHeaders = (
+  range?: string,
+  etag?: string,
+): Readonly<Record<string, string | undefined>> => ({
+  'accept-encoding': 'identity',
+  range,
+  'if-match': etag,
+});
+
+type Headers = FetchAnswer['headers'];
+
+/**
+ * @internal The ETag as Berth sent it. Berth's are strong; a proxy that compresses makes them weak, and
+ * `If-Match` takes no weak ones (https://www.rfc-editor.org/rfc/rfc9110#section-13.1.1).
+ */
+export const etagOf = (headers: Headers): string | undefined =>
+  headers.get('etag')?.replace(/^W\//u, '');
+
+/** How many bytes of content come, where the answer says so: the length of a compressed form is another. */
+function lengthOf(headers: Headers): number | undefined {
+  const length = headers.get('content-length');
+  return length === null || isEncoded(headers) ? undefined : Number(length);
+}
+
+const isEncoded = (headers: Headers): boolean =>
+  !['', 'identity'].includes(headers.get('content-encoding') ?? '');
+
 /** Longer than the server itself waits for a file system. */
 const SILENCE_MS_MAX = 90_000;
 const BACKOFF_FIRST_MS = 200;
 const BACKOFF_MAX_MS = 5_000;
 const PARTIAL_CONTENT = 206;
 
+const resize = (bytes: Uint8Array<ArrayBuffer>, length: number): Uint8Array<ArrayBuffer> =>
+  new Uint8Array(bytes.buffer.transfer(length));
+
 /**
  * A file, or a part of it, that is open to be read. Its content is read once. When the connection
  * breaks, reading goes on at the byte where it broke, and ends with `PreconditionError` if the file has
  * changed since. A file that is not read is to be cancelled.
+ *
+ * Content that a proxy compresses, and objects that were stored with a `Content-Encoding`, have no known
+ * length; when their connection breaks, reading fails.
  *
  * @example
  * const file = await sandbox.files.read('/var/log/big.log');
  * for await (const bytes of file) write(bytes);
  */
 export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable {
-  /** Size of the whole file, in bytes. */
-  readonly size: number;
+  /** Size of the whole file, in bytes; undefined when the server does not say it. */
+  readonly size: number | undefined;
   /** Where the part begins that comes. */
   readonly offset: number;
-  /** How many bytes come. */
-  readonly length: number;
+  /** How many bytes come; undefined when the server does not say it. */
+  readonly length: number | undefined;
   /** Changes with the content of the file. */
   readonly etag: string | undefined;
   /** When the content was last changed, to the second. */
@@ -69,10 +106,10 @@ export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable 
   ) {
     const { headers } = response;
     const part = /^bytes (\d+)-(\d+)\/(\d+)$/u.exec(headers.get('content-range') ?? '');
-    this.length = Number(headers.get('content-length') ?? 0);
+    this.length = lengthOf(headers);
     this.offset = part === null ? 0 : Number(part[1]);
-    this.size = part === null ? this.length : Number(part[3]);
-    this.etag = headers.get('etag') ?? undefined;
+    this.size = part === null || this.length === undefined ? this.length : Number(part[3]);
+    this.etag = etagOf(headers);
     this.contentType = headers.get('content-type') ?? undefined;
     const modified = headers.get('last-modified');
     this.modifiedAt = modified === null ? undefined : new Date(modified);
@@ -85,9 +122,11 @@ export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable 
   /** @throws PreconditionError, ConnectionError; BerthError `content_taken` the second time */
   async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, undefined> {
     let response: FetchAnswer | undefined = this.#take();
-    const end = this.offset + this.length;
+    const end = this.offset + (this.length ?? Infinity);
+    // No part can be asked for of content that is encoded on its way.
+    const isResumable = this.etag !== undefined && this.length !== undefined;
     let failures = 0;
-    for (let at = this.offset; at < end;) {
+    for (let at = this.offset; ;) {
       try {
         response ??= await this.#goOn(at, end);
         for await (const piece of bodyPieces(response, SILENCE_MS_MAX, this.#signal)) {
@@ -95,10 +134,12 @@ export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable 
           failures = 0;
           yield piece;
         }
-        if (at < end) throw new ConnectionError('the content ended before its end');
+        if (at >= end || this.length === undefined) return;
+        throw new ConnectionError('the content ended before its end');
       } catch (error) {
         if (this.#signal?.aborted === true) throw reasonOf(this.#signal);
-        const mayPass = error instanceof ConnectionError && this.etag !== undefined;
+        if (at === end) return;
+        const mayPass = error instanceof ConnectionError && isResumable && at < end;
         if (!mayPass || failures >= this.#retries) throw error;
         await sleep(backoffMs(failures, BACKOFF_FIRST_MS, BACKOFF_MAX_MS), this.#signal);
         failures += 1;
@@ -127,13 +168,15 @@ export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable 
 
   /** All of it. */
   async bytes(): Promise<Uint8Array<ArrayBuffer>> {
-    const all = new Uint8Array(this.length);
+    let all = new Uint8Array(this.length ?? 0);
     let at = 0;
     for await (const piece of this) {
+      const end = at + piece.length;
+      if (end > all.length) all = resize(all, Math.max(end, 2 * all.length));
       all.set(piece, at);
-      at += piece.length;
+      at = end;
     }
-    return all;
+    return at === all.length ? all : resize(all, at);
   }
 
   /** All of it, read as UTF-8. */
@@ -168,7 +211,7 @@ export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable 
 
   async #goOn(at: number, end: number): Promise<FetchAnswer> {
     const response = await this.#fetch(`bytes=${at}-${end - 1}`, this.etag);
-    if (response.status === PARTIAL_CONTENT) return response;
+    if (response.status === PARTIAL_CONTENT && !isEncoded(response.headers)) return response;
     await response.body?.cancel();
     throw new BerthError('range_ignored', 'the server sent the file from its beginning');
   }

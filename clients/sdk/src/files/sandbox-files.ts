@@ -4,7 +4,7 @@ import { Pages } from '../pages.ts';
 import { LinkedSignal } from '../timing.ts';
 import type { SandboxFile } from '../types.ts';
 import { type FileContent, isRepeatable, toBody, type Upload } from './content.ts';
-import { FileDownload, type FileRange, rangeHeader } from './download.ts';
+import { downloadHeaders, FileDownload, type FileRange, rangeHeader } from './download.ts';
 import { encodePath, type FilePath, pathField } from './paths.ts';
 import { FileWatch } from './watch.ts';
 import type { FetchAnswer } from '../transport.ts';
@@ -123,7 +123,7 @@ export class SandboxFiles {
     const { offset, length, follow, ifMatch, ...call } = options;
     const request = { method: 'GET', path: this.#url('', path, { follow }) } as const;
     const fetch = (range: string | undefined, etag: string | undefined): Promise<FetchAnswer> =>
-      this.#http.content(READ, call, { ...request, headers: { range, 'if-match': etag } });
+      this.#http.content(READ, call, { ...request, headers: downloadHeaders(range, etag) });
     const response = await fetch(rangeHeader({ offset, length }), ifMatch);
     const { retries = RETRIES, signal } = call;
     return new FileDownload(response, fetch, { retries, signal });
