@@ -58,6 +58,12 @@ function toObjectError(status: number, body: string): ObjectError {
   return new ObjectError(status, code, textOf(answer, 'Message') || code);
 }
 
+/**
+ * The ETag as Berth sent it. Berth's are strong; a proxy that compresses makes them weak, and `If-Match`
+ * takes no weak ones (https://www.rfc-editor.org/rfc/rfc9110#section-13.1.1).
+ */
+const strongTag = (etag: string | null): string => etag?.replace(/^W\//u, '') ?? '';
+
 async function call(method: string, url: string, init: RequestInit = {}): Promise<Response> {
   const request = new Request(url, { method, cache: 'no-store', ...init });
   const response = await pageFetch(request);
@@ -114,7 +120,7 @@ export async function headObject(disk: string, key: string): Promise<ObjectHead>
   return {
     size: Number(headers.get('content-length')),
     type: headers.get('content-type') ?? '',
-    etag: headers.get('etag') ?? '',
+    etag: strongTag(headers.get('etag')),
   };
 }
 
@@ -123,7 +129,7 @@ export async function readObject(
   key: string,
 ): Promise<{ readonly body: Blob; readonly etag: string }> {
   const response = await call('GET', objectPath(disk, key));
-  return { body: await response.blob(), etag: response.headers.get('etag') ?? '' };
+  return { body: await response.blob(), etag: strongTag(response.headers.get('etag')) };
 }
 
 /**
@@ -145,7 +151,7 @@ export async function writeObject(
         ? { 'if-none-match': '*' }
         : { 'if-match': ifMatch };
   const response = await call('PUT', objectPath(disk, key), { body, headers: condition });
-  return response.headers.get('etag') ?? '';
+  return strongTag(response.headers.get('etag'));
 }
 
 export async function deleteObject(disk: string, key: string): Promise<void> {
@@ -180,7 +186,7 @@ export function send(
         return;
       }
       signal.removeEventListener('abort', abort);
-      resolve(request.getResponseHeader('etag') ?? '');
+      resolve(strongTag(request.getResponseHeader('etag')));
     });
     request.addEventListener('error', () => refuse(new TypeError('the connection broke')));
     request.addEventListener('abort', () => refuse(new DOMException('stopped', 'AbortError')));
