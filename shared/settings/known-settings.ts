@@ -21,6 +21,8 @@ const known = new Set(
 
 /** Names that Node, OpenSSL and the C library read, which a configuration file may hold as well. */
 const FOREIGN = /^(?:NODE|SSL|LC)_|^(?:LANG|TZ)$/u;
+/** Variables of the command line, which may be exported where a service is started (docs/cli.md). */
+const OF_CLIENTS: ReadonlySet<string> = new Set(['BERTH_URL', 'BERTH_API_KEY', 'BERTH_PROFILE']);
 /** Only these can be told from other programs' variables in an environment. */
 const OWN = /^(?:BERTH_(?!TEST_)|OTEL_)/u;
 const DISTANCE_MAX = 2;
@@ -31,7 +33,9 @@ export const unknownInFile = (names: readonly string[]): string[] =>
 
 /** Problems of names in an environment, where other programs have variables, too. */
 export const unknownInEnvironment = (names: readonly string[]): string[] =>
-  names.flatMap((name) => (known.has(name) || !OWN.test(name) ? [] : [problemOf(name)]));
+  names.flatMap((name) =>
+    known.has(name) || OF_CLIENTS.has(name) || !OWN.test(name) ? [] : [problemOf(name)],
+  );
 
 /** Names in an environment that are probably misspelt settings; they may also be foreign. */
 export const suspectInEnvironment = (names: readonly string[]): string[] =>

@@ -89,6 +89,13 @@ test('a file may hold settings of every part, and an environment variables of ot
   t.deepEqual(suspectInEnvironment(foreign), []);
 });
 
+test('variables of the command line are none of a service, and no settings either', (t) => {
+  const names = ['BERTH_URL', 'BERTH_API_KEY', 'BERTH_PROFILE'];
+  t.deepEqual(unknownInEnvironment(names), []);
+  t.is(unknownInEnvironment(['BERTH_URLS', 'BERTH_PROFILES']).length, 2);
+  t.is(unknownInFile(names).length, 3);
+});
+
 test('a configuration file that is not there is an error', async (t) => {
   const command = [join(root, 'agent/main.ts'), '--check', '--config', '/nonexistent/agent.env'];
   const stderr = await new Promise<string>((resolve) => {
