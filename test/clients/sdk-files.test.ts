@@ -4,7 +4,7 @@ import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import test from 'ava';
-import { ConnectionError } from '@berth/sdk';
+import { CallTimeoutError, ConnectionError } from '@berth/sdk';
 import { describePart, readPart } from '../../clients/mcp/src/read-part.ts';
 import { DiskFiles } from '../../clients/sdk/src/files/disk-files.ts';
 import { Http } from '../../clients/sdk/src/http.ts';
@@ -108,4 +108,18 @@ test('a download that breaks goes on at the byte where it broke, unless it came 
   });
   await t.throwsAsync(encoded.files.readBytes('file'), { instanceOf: ConnectionError });
   t.is(requests, 1);
+});
+
+test('the time limit and the signal of a listing cover all of its answer', async (t) => {
+  let begun: (() => void) | undefined;
+  await using served = await serve((_request, response) => {
+    response.writeHead(200).write('<ListBucketResult>', () => begun?.()); // And nothing more.
+  });
+  const { files } = served;
+  const late = files.list('', { timeoutMs: 200 }).toArray();
+  await t.throwsAsync(late, { instanceOf: CallTimeoutError });
+  const abort = new AbortController();
+  begun = () => abort.abort();
+  const aborted = files.list('', { signal: abort.signal }).toArray();
+  await t.throwsAsync(aborted, { name: 'AbortError' });
 });

@@ -162,11 +162,21 @@ export class Http {
    * Sends or fetches content.
    * @returns the answer as soon as its head is here; from then on it ends by whoever reads it
    */
-  content(
+  content(policy: CallPolicy, options: CallOptions, request: ContentRequest): Promise<FetchAnswer> {
+    return this.#exchange(policy, options, request, async (response) => response);
+  }
+
+  /** Fetches content that is text. @returns all of it, which the limits of the call cover */
+  text(policy: CallPolicy, options: CallOptions, request: ContentRequest): Promise<string> {
+    return this.#exchange(policy, options, request, (response) => response.text());
+  }
+
+  #exchange<T>(
     policy: CallPolicy,
     options: CallOptions,
     { method, path, headers = {}, body }: ContentRequest,
-  ): Promise<FetchAnswer> {
+    read: (response: FetchAnswer) => Promise<T>,
+  ): Promise<T> {
     const given = Object.entries(headers).filter(([, value]) => value !== undefined);
     return this.call(policy, options, async (_client, { signal }) => {
       const init: FetchInit = {
@@ -176,7 +186,7 @@ export class Http {
         ...(body === undefined ? {} : { body: await body(signal), duplex: 'half' }),
       };
       const response = await this.#fetch(this.#baseUrl + path, init);
-      if (response.ok) return { data: response, response };
+      if (response.ok) return { data: await read(response), response };
       return { error: await readFailure(response), response };
     });
   }

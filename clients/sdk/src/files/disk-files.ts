@@ -199,7 +199,7 @@ export class DiskFiles {
       if (!recursive) query.set('delimiter', '/');
       if (cursor !== undefined) query.set('continuation-token', cursor);
       const request = { method: 'GET', path: `/${this.#diskId}?${query}` } as const;
-      const xml = await (await this.#http.content(READ, call, request)).text();
+      const xml = await this.#http.text(READ, call, request);
       const nextCursor = xmlText(xml, 'NextContinuationToken');
       return { items: entriesOf(xml, prefix), nextCursor };
     });
