@@ -152,6 +152,28 @@ test.serial('a file is renamed, downloaded and deleted, and no name is taken twi
   checkNoProblems(t);
 });
 
+test.serial(
+  'line ends of a file stay as they are, and a file with several kinds is not changed',
+  async (t) => {
+    const { page, api } = t.context;
+    const disk = await createDisk(api, { name: 'lines' });
+    await exec(api, disk.id, `printf 'a\\r\\nb\\r\\n' > dos.txt; printf 'a\\r\\nb\\n' > mixed.txt`);
+    await page.goTo(`/disks/${disk.id}`);
+    await page.press('dos.txt', { role: 'link' });
+    await typeInEditor(page, 'x');
+    await page.press('Save');
+    await page.shows('dos.txt is saved.');
+    await page.press('Close', { role: 'link' });
+    await page.press('mixed.txt', { role: 'link' });
+    await page.shows('This file cannot be edited here');
+    await typeInEditor(page, 'x');
+    t.is(await edited(page), 'a\nb\n');
+    const { stdout } = await exec(api, disk.id, 'cat dos.txt mixed.txt');
+    t.is(stdout, 'xa\r\nb\r\na\r\nb\n');
+    checkNoProblems(t);
+  },
+);
+
 test.serial('text, pictures and tables are shown as what they are', async (t) => {
   const { page, api } = t.context;
   const disk = await createDisk(api, { name: 'shown' });

@@ -147,6 +147,8 @@ export const text = {
     editor: (name: string) => `Text of ${name}`,
     editorHint: 'Ctrl-S saves, Ctrl-F searches.',
     unsaved: 'Not saved yet.',
+    mixedLineEnds:
+      'This file cannot be edited here: its lines end in different ways (LF, CRLF or CR), and the editor would make them all alike. Download it, edit it and upload it again, or make them alike with a command on the disk, such as sed -i "s/\\r$//".',
     saved: (name: string) => `${name} is saved.`,
     conflictTitle: 'Somebody else has changed this file',
     conflict:

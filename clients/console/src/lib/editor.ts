@@ -70,13 +70,15 @@ export interface EditorOptions {
   readonly text: string;
   readonly line: number | undefined;
   readonly isDark: boolean;
+  /** The text can be read and copied, but not changed. */
+  readonly isReadOnly: boolean;
   readonly onChange: () => void;
   readonly onSave: () => void;
 }
 
 /** An editor for the text of a file. */
 export async function openEditor(options: EditorOptions): Promise<EditorView> {
-  const { parent, name, text, line, isDark, onChange, onSave, label } = options;
+  const { parent, name, text, line, isDark, isReadOnly, onChange, onSave, label } = options;
   const language = LANGUAGES[name.split('.').at(-1)?.toLowerCase() ?? ''];
   const save = (): boolean => {
     onSave();
@@ -96,6 +98,7 @@ export async function openEditor(options: EditorOptions): Promise<EditorView> {
     keymap.of([...defaultKeymap, ...historyKeymap, ...searchKeymap]),
     syntaxHighlighting(isDark ? darkHighlight : defaultHighlightStyle),
     EditorView.theme(THEME, { dark: isDark }),
+    EditorState.readOnly.of(isReadOnly),
     EditorView.contentAttributes.of({ 'aria-label': label }),
     EditorView.updateListener.of((update) => {
       if (update.docChanged) onChange();

@@ -2,6 +2,7 @@ import type { EditorView } from '@codemirror/view';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { bytes } from '../lib/format.ts';
+import { lineEndOf } from '../lib/line-ends.ts';
 import { useLoaded } from '../lib/loading.ts';
 import { attempt, tell } from '../lib/notices.ts';
 import { headObject, ObjectError, readObject, writeObject } from '../lib/objects.ts';
@@ -139,6 +140,7 @@ function useEditor(
         ...{ parent: box.current, label: text.files.editor(file), name: file, line },
         text: content.text,
         isDark: theme.value === 'dark',
+        isReadOnly: lineEndOf(content.text) === undefined,
         onChange: () => latest.current.onChange(),
         onSave: () => latest.current.onSave(),
       });
@@ -154,6 +156,11 @@ function useEditor(
   return view;
 }
 
+function hintOf(isEditable: boolean, isDirty: boolean): string {
+  if (!isEditable) return text.files.mixedLineEnds;
+  return isDirty ? text.files.unsaved : text.files.editorHint;
+}
+
 function Editor(props: EditorProps): JSX.Element {
   const { disk, file, content, isNew, reload } = props;
   const box = useRef<HTMLDivElement>(null);
@@ -162,8 +169,10 @@ function Editor(props: EditorProps): JSX.Element {
   const [isDirty, setDirty] = useState(false);
   const [isConflict, setConflict] = useState(false);
   useGuard(isDirty);
+  const lineEnd = lineEndOf(content.text);
   const write = async (ifMatch: string | undefined): Promise<void> => {
-    const body = view.current?.state.doc.toString() ?? '';
+    if (lineEnd === undefined) return;
+    const body = view.current?.state.doc.sliceString(0, undefined, lineEnd) ?? '';
     try {
       setEtag(await writeObject(disk, name, body, ifMatch));
       setDirty(false);
@@ -193,7 +202,7 @@ function Editor(props: EditorProps): JSX.Element {
       <div class="editor" ref={box} />
       <div class="dialog-actions">
         <span class="say muted" role="status">
-          {isDirty ? text.files.unsaved : text.files.editorHint}
+          {hintOf(lineEnd !== undefined, isDirty)}
         </span>
         <Button kind="main" disabled={!isDirty && !isNew} onClick={save}>
           {text.save}
