@@ -36,8 +36,13 @@ export interface SyncTally extends Tally {
   readonly failed: readonly { readonly path: string; readonly error: string }[];
 }
 
-/** Either side of a sync: its files by path. */
-type Listing<T> = ReadonlyMap<string, T>;
+/** Either side of a sync. */
+interface Listing<T> {
+  /** By path. */
+  readonly files: ReadonlyMap<string, T>;
+  /** Paths that were left out, with everything below them: nobody knows here what is there. */
+  readonly leftOut: ReadonlySet<string>;
+}
 
 interface Plan {
   /** Files that the target lacks, or has with other content. */
@@ -46,26 +51,42 @@ interface Plan {
   unchanged: number;
 }
 
-async function listLocal(directory: string, output: Output): Promise<Map<string, LocalEntry>> {
-  const found = new Map<string, LocalEntry>();
-  const skipped: string[] = [];
-  if ((await lookAt(directory)) === undefined) return found;
-  for await (const entry of walk(directory, (path) => skipped.push(path))) {
-    if (entry.type === 'file') found.set(entry.path, entry);
+async function listLocal(directory: string, output: Output): Promise<Listing<LocalEntry>> {
+  const files = new Map<string, LocalEntry>();
+  const leftOut = new Set<string>();
+  if ((await lookAt(directory)) === undefined) return { files, leftOut };
+  for await (const entry of walk(directory, (path) => leftOut.add(path))) {
+    if (entry.type === 'file') files.set(entry.path, entry);
   }
-  noteSkipped(output, skipped);
-  return found;
+  noteSkipped(output, [...leftOut]);
+  return { files, leftOut };
 }
 
-async function listRemote(
-  remote: RemoteFiles,
-  directory: string,
-): Promise<Map<string, RemoteEntry>> {
-  const found = new Map<string, RemoteEntry>();
+async function listRemote(remote: RemoteFiles, directory: string): Promise<Listing<RemoteEntry>> {
+  const files = new Map<string, RemoteEntry>();
+  const leftOut = new Set<string>();
   for await (const entry of remote.list(directory)) {
-    if (entry.type === 'file') found.set(entry.path, entry);
+    if (entry.type === 'file') files.set(entry.path, entry);
+    else if (entry.type === 'other') leftOut.add(entry.path);
   }
-  return found;
+  return { files, leftOut };
+}
+
+/** Whether a path, or a directory above it, is one of these. */
+function isWithin(path: string, tops: ReadonlySet<string>): boolean {
+  if (tops.has(path)) return true;
+  const slash = path.lastIndexOf('/');
+  return slash !== -1 && isWithin(path.slice(0, slash), tops);
+}
+
+/**
+ * Files of the target that the source does not have. A file at or below a path that the source's listing left
+ * out is none: there is something in the source, such as a link in place of a directory.
+ */
+function filesGone(source: Listing<unknown>, target: Listing<unknown>): string[] {
+  return [...target.files.keys()].filter(
+    (path) => !source.files.has(path) && !isWithin(path, source.leftOut),
+  );
 }
 
 const MD5_ETAG = /^"([\da-f]{32})"$/u;
@@ -94,10 +115,10 @@ async function makePlan(
   { jobs, deletes }: SyncOptions,
 ): Promise<Plan> {
   const [source, target] = direction === 'up' ? [local, remote] : [remote, local];
-  const gone = deletes ? [...target.keys()].filter((path) => !source.has(path)) : [];
+  const gone = deletes ? filesGone(source, target) : [];
   const plan: Plan = { copied: [], deleted: gone, unchanged: 0 };
-  await forEachOf(source.keys(), jobs, async (path) => {
-    if (await isSame(directory, local.get(path), remote.get(path))) plan.unchanged += 1;
+  await forEachOf(source.files.keys(), jobs, async (path) => {
+    if (await isSame(directory, local.files.get(path), remote.files.get(path))) plan.unchanged += 1;
     else plan.copied.push(path);
   });
   return plan;
@@ -150,7 +171,7 @@ export async function sync(transfer: Transfer, options: SyncOptions): Promise<Sy
   const plan = await makePlan(here, transfer, local, listed, options);
   const { copied, deleted, unchanged } = plan;
   const source: Listing<{ readonly size: number }> = transfer.direction === 'up' ? local : listed;
-  const bytes = copied.reduce((sum, path) => sum + (source.get(path)?.size ?? 0), 0);
+  const bytes = copied.reduce((sum, path) => sum + (source.files.get(path)?.size ?? 0), 0);
   if (isDry) {
     for (const path of copied) output.text(output.isJson ? '' : `would copy ${visible(path)}\n`);
     for (const path of deleted) output.text(output.isJson ? '' : `would delete ${visible(path)}\n`);
@@ -162,8 +183,8 @@ export async function sync(transfer: Transfer, options: SyncOptions): Promise<Sy
   if (transfer.direction === 'down') await makeDirectories(here);
   await forEachOf(copied, jobs, (path) =>
     attempts.of(path, async () => {
-      const file = local.get(path);
-      const entry = listed.get(path);
+      const file = local.files.get(path);
+      const entry = listed.files.get(path);
       if (transfer.direction === 'up' && file !== undefined) {
         const content = contentOf(pathBelow(here, path), file.size, counter.countBytes);
         await remote.write(joinPath(there, path), content, file.mode);
