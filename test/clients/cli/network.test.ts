@@ -1,28 +1,15 @@
 /* How the command line makes its requests, beside what the runtime's own `fetch` does. */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { createServer, type RequestListener, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import test, { type ExecutionContext } from 'ava';
+import type { RequestListener } from 'node:http';
+import test from 'ava';
 import { nodeFetch } from '../../../clients/cli/src/net/node-fetch.ts';
 import type { FetchAnswer, FetchInit } from '../../../clients/sdk/src/index.ts';
 import { Cli } from '../../helpers/cli.ts';
+import { serve } from '../../helpers/served.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { MiB } from '../../../shared/units.ts';
-
-async function serve(t: ExecutionContext, listener: RequestListener): Promise<[Server, string]> {
-  // On a busy machine, an idle connection could otherwise be closed at the moment of its reuse.
-  const server = createServer({ keepAliveTimeout: 0 }, listener);
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  t.teardown(async () => {
-    server.closeAllConnections();
-    server.close();
-    await once(server, 'close');
-  });
-  return [server, `http://127.0.0.1:${(server.address() as AddressInfo).port}`];
-}
 
 /** Answers with what was sent. */
 const echo: RequestListener = (request, response) => {
