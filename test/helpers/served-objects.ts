@@ -17,8 +17,8 @@ export class ServedObjects implements AsyncDisposable {
   });
   /** Keys whose writes and deletions are refused. */
   readonly refused = new Set<string>();
-  /** Requests for objects, such as `PUT a/b`. */
-  readonly asked: string[] = [];
+  /** Called when all of an object has come, before it is kept. */
+  received: (key: string) => Promise<void> = async () => undefined;
 
   static async start(objects: Readonly<Record<string, string>> = {}): Promise<ServedObjects> {
     const served = new ServedObjects();
@@ -45,6 +45,10 @@ export class ServedObjects implements AsyncDisposable {
     this.#objects.set(key, Buffer.from(content));
   }
 
+  drop(key: string): void {
+    this.#objects.delete(key);
+  }
+
   /** The content as text; undefined when there is no such object. */
   text(key: string): string | undefined {
     return this.#objects.get(key)?.toString();
@@ -69,11 +73,11 @@ export class ServedObjects implements AsyncDisposable {
       response.end(this.#list(searchParams.get('prefix') ?? ''));
       return;
     }
-    this.asked.push(`${method} ${key}`);
     const content = await buffer(request);
     if (this.refused.has(key) && method !== 'HEAD' && method !== 'GET') {
       response.writeHead(403).end('<Error><Code>AccessDenied</Code><Message>no</Message></Error>');
     } else if (method === 'PUT') {
+      await this.received(key);
       if (!key.endsWith('/')) this.put(key, content);
       response.end();
     } else if (method === 'DELETE') {

@@ -1,14 +1,23 @@
 /* `cp` and `sync` between a directory here and a disk whose server is played. */
-import { mkdir, rm, symlink, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import test from 'ava';
+import anyTest from 'ava';
+import { copy } from '../../../clients/cli/src/transfer/copy.ts';
 import { Output } from '../../../clients/cli/src/output.ts';
 import type { Transfer } from '../../../clients/cli/src/transfer/place.ts';
-import { filesOfDisk, type RemoteFiles } from '../../../clients/cli/src/transfer/remote-files.ts';
+import {
+  filesOfDisk,
+  filesOfSandbox,
+  type RemoteFiles,
+} from '../../../clients/cli/src/transfer/remote-files.ts';
 import { sync, type SyncTally } from '../../../clients/cli/src/transfer/sync.ts';
 import { Berth } from '../../../clients/sdk/src/index.ts';
+import { serve } from '../../helpers/served.ts';
 import { ServedObjects } from '../../helpers/served-objects.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
+
+/** Serial, because a test may give up the process's rights for a while. */
+const { serial: test } = anyTest;
 
 const output = new Output({ quiet: true });
 
@@ -51,4 +60,114 @@ test('sync --delete keeps on the disk what a link here has taken the place of', 
   await symlink(elsewhere.path, join(source.path, 'logs'));
   t.like(await mirror(up(source.path), served), { unchanged: 1, deleted: 1, failed: [] });
   t.deepEqual(served.keys, ['copy/latest', 'copy/logs/old/1', 'copy/v2.csv']);
+});
+
+/** Does the work without the rights of root, which may read everything. */
+async function asNobody<T>(work: () => Promise<T>): Promise<T> {
+  process.seteuid?.('nobody');
+  try {
+    return await work();
+  } finally {
+    process.seteuid?.(0);
+  }
+}
+
+const NOT_UTF8 = Buffer.from([0x6e, 0xff]);
+const inDirectory = (directory: string, name: Uint8Array): Buffer =>
+  Buffer.concat([Buffer.from(`${directory}/`), name]);
+
+test('entries that cannot be read or listed keep no others, and nothing of theirs is deleted', async (t) => {
+  await using source = await temporaryDirectory();
+  await using served = await ServedObjects.start({
+    'copy/closed/kept': 'kept',
+    'copy/gone': 'gone',
+    'copy/secret': 'SECRET',
+  });
+  await makeFiles(source.path, { 'closed/x': 'x', 'open/y': 'y', secret: 'secret' });
+  await mkdir(inDirectory(source.path, NOT_UTF8));
+  await chmod(source.path, 0o755);
+  await chmod(join(source.path, 'closed'), 0);
+  await chmod(join(source.path, 'secret'), 0);
+  const { files, deleted, failed } = await asNobody(() => mirror(up(source.path), served));
+  t.like({ files, deleted }, { files: 1, deleted: 1 });
+  t.deepEqual(failed.map(({ path }) => path).sort(), ['closed', 'n\uFFFD', 'secret']);
+  t.deepEqual(served.keys, ['copy/closed/kept', 'copy/open/y', 'copy/secret']);
+
+  const remote = await remoteFiles(served);
+  const copied = await asNobody(() => copy(up(source.path), { remote, output, jobs: 4 }));
+  t.like(copied, { files: 1 });
+  t.deepEqual(copied.failed.map(({ path }) => path).sort(), ['closed', 'n\uFFFD', 'secret']);
+});
+
+test('files that vanish while they are copied are named, and keep no others', async (t) => {
+  await using source = await temporaryDirectory();
+  await using served = await ServedObjects.start();
+  served.received = async (key) => {
+    if (key === 'copy/a') await rm(join(source.path, 'b'), { force: true });
+  };
+  const options = { remote: await remoteFiles(served), output, jobs: 1 };
+  const contents = up(`${source.path}/.`);
+  for (const work of [
+    () => sync(contents, { ...options, deletes: false, isDry: false }),
+    () => copy(contents, options),
+  ]) {
+    await makeFiles(source.path, { a: 'a', b: 'b', c: 'c' });
+    const { files, failed } = await work();
+    t.is(files, 2);
+    t.regex(
+      failed.map(({ path, error }) => `${path}: ${error}`).join(),
+      /^b: ENOENT[^,]+, [^,]+$/u,
+    );
+    for (const key of served.keys) served.drop(key);
+  }
+});
+
+test('sync counts what was deleted, not what was to be', async (t) => {
+  await using source = await temporaryDirectory();
+  await using served = await ServedObjects.start({ 'copy/a': 'a', 'copy/b': 'b' });
+  served.refused.add('copy/b');
+  const { deleted, failed } = await mirror(up(source.path), served);
+  t.is(deleted, 1);
+  t.deepEqual(failed, [{ path: 'b', error: 'no' }]);
+});
+
+/** A directory's entry as the files API shows it. */
+const entry = (type: string, path: string, encoded: string): object => ({
+  ...{ type, path, path_encoded: encoded, size: 1, mode: '0644', uid: 0, gid: 0 },
+});
+
+test('cp from a sandbox brings names that are not UTF-8, each as it is', async (t) => {
+  await using target = await temporaryDirectory();
+  const id = '01a20a95-15e4-7666-9759-df441ffbf723';
+  const [, url] = await serve(t, (request, response) => {
+    const path = request.url?.replace(/^\/api\/sandboxes\/[^/]+/u, '') ?? '';
+    if (path.startsWith('/files?path=')) {
+      response.end(path.slice('/files?path='.length));
+      return;
+    }
+    const data = path.startsWith('/files/list')
+      ? {
+          entries: [
+            entry('directory', '/box/\uFFFD', '/box/%FF'),
+            entry('file', '/box/\uFFFD/\uFFFD', '/box/%FF/%FE'),
+            entry('file', '/box/\uFFFD/\uFFFD', '/box/%FF/%FD'),
+          ],
+        }
+      : path.startsWith('/files/stat')
+        ? entry('directory', '/box', '/box')
+        : { sandbox_id: id, name: 'box', status: 'running' };
+    response.setHeader('content-type', 'application/json');
+    response.end(JSON.stringify({ success: true, data }));
+  });
+  const berth = new Berth({ baseUrl: url, apiKey: 'key-none' });
+  const remote = filesOfSandbox(await berth.sandboxes.get(id));
+  const from = { kind: 'remote', name: 'box', path: '/box' } as const;
+  const to = { kind: 'local', path: target.path } as const;
+  const copied = await copy({ direction: 'down', from, to }, { remote, output, jobs: 2 });
+  t.like(copied, { files: 2, failed: [] });
+  const directory = inDirectory(join(target.path, 'box'), Buffer.of(0xff));
+  const names = await readdir(directory, { encoding: 'buffer' });
+  t.deepEqual(names.map((name) => name.toString('hex')).sort(), ['fd', 'fe']);
+  const file = Buffer.concat([directory, Buffer.from('/'), Buffer.of(0xfd)]);
+  t.is(await readFile(file, 'utf8'), '/box/%FF/%FD');
 });

@@ -1,9 +1,9 @@
 import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
-import { Failure } from '../failure.ts';
 import { findDisk } from '../find.ts';
 import { counted, formatBytes } from '../text.ts';
 import { writeTo } from '../process-io.ts';
+import { requireNone } from '../transfer/attempts.ts';
 import { orNothingAt, parseRemote, parseTransfer } from '../transfer/place.ts';
 import { JOBS } from '../transfer/pool.ts';
 import { filesOfDisk } from '../transfer/remote-files.ts';
@@ -38,6 +38,7 @@ export const cpCommand = () =>
       else if (target !== '-') {
         output.note(`copied ${counted(tally.files, 'file')}, ${formatBytes(tally.bytes)}`);
       }
+      requireNone(tally.failed);
     });
 
 function summarize(
@@ -70,12 +71,7 @@ transferred again, so an interrupted sync is continued by running it again.`,
         const { sync } = await loadSync();
         const tally = await sync(transfer, { remote, output, jobs, deletes, isDry: dryRun });
         output.done(summarize(tally, dryRun), tally, String(tally.files));
-        const [first] = tally.failed;
-        if (first === undefined) return;
-        throw new Failure(
-          `${counted(tally.failed.length, 'file')} failed, such as ${first.path}: ${first.error}`,
-          'run it again for the rest',
-        );
+        requireNone(tally.failed);
       },
     );
 

@@ -2,6 +2,7 @@ import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
 import { findSandbox } from '../find.ts';
 import { counted, formatBytes } from '../text.ts';
+import { requireNone } from '../transfer/attempts.ts';
 import { parseTransfer } from '../transfer/place.ts';
 import { filesOfSandbox } from '../transfer/remote-files.ts';
 import { count } from '../values.ts';
@@ -27,4 +28,5 @@ export const cpCommand = () =>
       if (target === '-') return;
       if (output.isJson) output.json(tally);
       else output.note(`copied ${counted(tally.files, 'file')}, ${formatBytes(tally.bytes)}`);
+      requireNone(tally.failed);
     });

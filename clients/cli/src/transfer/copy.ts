@@ -3,11 +3,13 @@ import type { Output } from '../output.ts';
 import type { Progress } from '../progress.ts';
 import { visible } from '../text.ts';
 import { writeTo } from '../process-io.ts';
+import { Attempts, type FailedFile } from './attempts.ts';
 import {
   contentOf,
   counted,
   lookAt,
   makeDirectories,
+  parentOf,
   pathBelow,
   walk,
   writeFileWhole,
@@ -21,6 +23,11 @@ import type { RemoteEntry, RemoteFiles } from './remote-files.ts';
 export interface Tally {
   readonly files: number;
   readonly bytes: number;
+}
+
+/** Counts of a transfer in which some files may have failed. */
+export interface CopyTally extends Tally {
+  readonly failed: readonly FailedFile[];
 }
 
 /** Counts files and bytes, and shows the progress meanwhile. */
@@ -55,13 +62,21 @@ export interface CopyOptions {
   readonly jobs: number;
 }
 
-/** Copies a file, or a directory with everything in it. @throws Failure when there is nothing to copy */
-export async function copy(transfer: Transfer, options: CopyOptions): Promise<Tally> {
+interface Run extends CopyOptions {
+  readonly counter: Counter;
+  readonly attempts: Attempts;
+}
+
+/**
+ * Copies a file, or a directory with everything in it; a file in it that fails does not keep the others.
+ * @throws Failure when there is nothing to copy
+ */
+export async function copy(transfer: Transfer, options: CopyOptions): Promise<CopyTally> {
   using progress = options.output.progress('copying');
-  const counter = new Counter(progress);
-  if (transfer.direction === 'up') await copyUp(transfer, options, counter);
-  else await copyDown(transfer, options, counter);
-  return counter.tally;
+  const run = { ...options, counter: new Counter(progress), attempts: new Attempts() };
+  if (transfer.direction === 'up') await copyUp(transfer, run);
+  else await copyDown(transfer, run);
+  return { ...run.counter.tally, failed: run.attempts.failed };
 }
 
 /**
@@ -75,8 +90,7 @@ async function targetOf(remote: RemoteFiles, path: string, name: string): Promis
 
 async function copyUp(
   { from, to }: Transfer & { readonly direction: 'up' },
-  { remote, output, jobs }: CopyOptions,
-  counter: Counter,
+  { remote, output, jobs, counter, attempts }: Run,
 ): Promise<void> {
   if (from.kind === 'standard') {
     if (to.path === '' || to.path.endsWith('/')) {
@@ -96,13 +110,18 @@ async function copyUp(
   }
   const skipped: string[] = [];
   await remote.makeDirectory(target);
-  const entries = walk(from.path, (path) => skipped.push(path));
-  await forEachOf(entries, jobs, async ({ path, type, size, mode }) => {
-    if (type === 'directory') return remote.makeDirectory(joinPath(target, path));
-    const local = pathBelow(from.path, path);
-    await remote.write(joinPath(target, path), contentOf(local, size, counter.countBytes), mode);
-    counter.countFile();
+  const entries = walk(from.path, {
+    skipped: (path) => skipped.push(path),
+    failed: attempts.note,
   });
+  await forEachOf(entries, jobs, ({ path, type, size, mode }) =>
+    attempts.of(path, async () => {
+      if (type === 'directory') return remote.makeDirectory(joinPath(target, path));
+      const local = pathBelow(from.path, path);
+      await remote.write(joinPath(target, path), contentOf(local, size, counter.countBytes), mode);
+      counter.countFile();
+    }),
+  );
   noteSkipped(output, skipped);
 }
 
@@ -116,8 +135,7 @@ export function noteSkipped(output: Output, skipped: readonly string[]): void {
 
 async function copyDown(
   { from, to }: Transfer & { readonly direction: 'down' },
-  { remote, output, jobs }: CopyOptions,
-  counter: Counter,
+  { remote, output, jobs, counter, attempts }: Run,
 ): Promise<void> {
   if (to.kind === 'standard') {
     for await (const piece of await orNothingAt(from, remote.read(from.path))) {
@@ -141,23 +159,21 @@ async function copyDown(
   await makeDirectories(target);
   await forEachOf(remote.list(from.path), jobs, async (entry) => {
     if (entry.type === 'other') skipped.push(entry.path);
-    else await download(remote, from.path, entry, target, counter);
+    else await attempts.of(entry.path, () => download(entry, target, counter));
   });
   noteSkipped(output, skipped);
 }
 
 /** Downloads one entry of a listing into a local directory. */
 export async function download(
-  remote: RemoteFiles,
-  directory: string,
-  { path, type, mode, modifiedAt }: RemoteEntry,
+  { path, bytes, type, mode, modifiedAt, read }: RemoteEntry,
   target: string,
   counter: Counter,
 ): Promise<void> {
-  const local = pathBelow(target, path);
+  const local = pathBelow(target, bytes ?? path);
   if (type === 'directory') return makeDirectories(local);
-  await makeDirectories(resolve(local, '..'));
-  const content = counted(await remote.read(joinPath(directory, path)), counter.countBytes);
+  await makeDirectories(parentOf(local));
+  const content = counted(await read(), counter.countBytes);
   await writeFileWhole(local, content, { mode, modifiedAt });
   counter.countFile();
 }

@@ -1,8 +1,9 @@
+import { isUtf8 } from 'node:buffer';
 import { createHash } from 'node:crypto';
-import { createReadStream, type Dirent, rmSync } from 'node:fs';
+import { createReadStream, rmSync } from 'node:fs';
 import { mkdir, open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
 import { dirname, join, sep } from 'node:path';
-import type { FileContent } from '@berth/sdk';
+import type { FileContent, FilePath } from '@berth/sdk';
 import { Failure } from '../failure.ts';
 
 /** Something below a local directory. */
@@ -15,6 +16,17 @@ export interface LocalEntry {
   readonly mode: number;
 }
 
+/** A path here; bytes where it is not UTF-8. */
+type LocalPath = string | Buffer;
+
+/** Is told of entries that a walk leaves out, with everything below them. */
+export interface LeftOut {
+  /** Neither file nor directory: links, sockets. */
+  skipped(path: string): void;
+  /** An entry that cannot be looked at. */
+  failed(path: string, error: Error): void;
+}
+
 /** Downloads that are not complete, and that nothing else takes for files of the user's. */
 const PARTIAL_PREFIX = '.berth-partial-';
 /** Smaller files are sent from memory. */
@@ -25,23 +37,29 @@ const asPath = (path: string): string => (sep === '/' ? path : path.replaceAll(s
 
 /**
  * Everything below a directory, a directory before what is in it.
- * @param skipped is told of what is neither file nor directory: links, sockets
+ * @throws Error when the directory itself cannot be listed
  */
 export async function* walk(
   directory: string,
-  skipped: (path: string) => void,
+  leftOut: LeftOut,
   prefix = '',
 ): AsyncGenerator<LocalEntry, void, undefined> {
-  const entries: Dirent[] = await readdir(join(directory, prefix), { withFileTypes: true });
-  for (const entry of entries) {
-    if (entry.name.startsWith(PARTIAL_PREFIX)) continue;
-    const path = asPath(join(prefix, entry.name));
+  const options = { withFileTypes: true, encoding: 'buffer' } as const;
+  for (const entry of await readdir(join(directory, prefix), options)) {
+    const name = entry.name.toString();
+    if (name.startsWith(PARTIAL_PREFIX)) continue;
+    const path = asPath(join(prefix, name));
     if (!entry.isFile() && !entry.isDirectory()) {
-      skipped(path);
+      leftOut.skipped(path);
       continue;
     }
-    yield await describe(directory, path, entry.isDirectory());
-    if (entry.isDirectory()) yield* walk(directory, skipped, path);
+    try {
+      if (!isUtf8(entry.name)) throw new Error('its name is not UTF-8');
+      yield await describe(directory, path, entry.isDirectory());
+      if (entry.isDirectory()) yield* walk(directory, leftOut, path);
+    } catch (error) {
+      leftOut.failed(path, error as Error);
+    }
   }
 }
 
@@ -99,11 +117,11 @@ export interface Written {
 
 /** Writes a file under another name first: whoever looks sees the old file or all of the new one. */
 export async function writeFileWhole(
-  path: string,
+  path: LocalPath,
   pieces: AsyncIterable<Uint8Array>,
   { mode, modifiedAt }: Written,
 ): Promise<void> {
-  const partial = join(dirname(path), `${PARTIAL_PREFIX}${process.pid}-${(made += 1)}`);
+  const partial = entryOf(parentOf(path), `${PARTIAL_PREFIX}${process.pid}-${(made += 1)}`);
   cleanUpAtEnd();
   partials.add(partial);
   const file = await open(partial, 'wx', mode ?? 0o666);
@@ -125,7 +143,7 @@ export async function writeFileWhole(
 }
 
 /** Those that are being written. */
-const partials = new Set<string>();
+const partials = new Set<LocalPath>();
 let made = 0;
 const SIGNALS = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
 
@@ -144,18 +162,33 @@ function cleanUpAtEnd(): void {
  * directory.
  * @throws Failure when they do
  */
-export function pathBelow(directory: string, path: string): string {
-  const isHarmless = path
+export function pathBelow(directory: string, path: string): string;
+export function pathBelow(directory: string, path: FilePath): LocalPath;
+export function pathBelow(directory: string, path: FilePath): LocalPath {
+  // Latin-1 has a character for each byte.
+  const text = typeof path === 'string' ? path : Buffer.from(path).toString('latin1');
+  const isHarmless = text
     .split('/')
     .every((name) => name !== '' && name !== '.' && name !== '..' && !name.includes('\0'));
-  if (isHarmless) return join(directory, path);
+  if (isHarmless) {
+    return typeof path === 'string' ? join(directory, path) : entryOf(join(directory, '.'), path);
+  }
   throw new Failure(
-    `the name ${JSON.stringify(path)} leads out of the directory`,
+    `the name ${JSON.stringify(text)} leads out of the directory`,
     'it was not copied',
   );
 }
 
-export const makeDirectories = async (path: string): Promise<void> => {
+const entryOf = (directory: LocalPath, name: FilePath): LocalPath =>
+  typeof directory === 'string' && typeof name === 'string'
+    ? join(directory, name)
+    : Buffer.concat([Buffer.from(directory), Buffer.from('/'), Buffer.from(name)]);
+
+/** The directory that something lies in. */
+export const parentOf = (path: LocalPath): LocalPath =>
+  typeof path === 'string' ? dirname(path) : path.subarray(0, path.lastIndexOf('/'));
+
+export const makeDirectories = async (path: LocalPath): Promise<void> => {
   await mkdir(path, { recursive: true });
 };
 

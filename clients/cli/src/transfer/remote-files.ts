@@ -1,16 +1,22 @@
-import type { Disk, FileContent, Sandbox } from '@berth/sdk';
+import { decodePath, type Disk, type FileContent, type Sandbox } from '@berth/sdk';
 import { orUndefined } from '../find.ts';
+
+/** The content of a remote file. */
+type RemoteContent = AsyncIterable<Uint8Array> & { readonly size: number | undefined };
 
 /** Something below a remote directory. */
 export interface RemoteEntry {
   /** From the directory that was listed, without a leading slash. */
   readonly path: string;
+  /** The same, where it is not UTF-8. */
+  readonly bytes?: Uint8Array | undefined;
   readonly type: 'file' | 'directory' | 'other';
   readonly size: number;
   readonly modifiedAt: Date | undefined;
   readonly etag: string | undefined;
   /** Permission bits, where they are known. */
   readonly mode: number | undefined;
+  readonly read: () => Promise<RemoteContent>;
 }
 
 /** Operations on a disk or a sandbox that transfers need. */
@@ -19,7 +25,7 @@ export interface RemoteFiles {
   typeOf(path: string): Promise<RemoteEntry['type'] | undefined>;
   /** Everything below a directory, at any depth. */
   list(directory: string): AsyncIterable<RemoteEntry>;
-  read(path: string): Promise<AsyncIterable<Uint8Array>>;
+  read(path: string): Promise<RemoteContent>;
   write(path: string, content: FileContent, mode: number | undefined): Promise<void>;
   makeDirectory(path: string): Promise<void>;
   remove(path: string): Promise<void>;
@@ -48,7 +54,15 @@ export function filesOfDisk({ files }: Disk): RemoteFiles {
         recursive: true,
       })) {
         const modifiedAt = time === undefined ? undefined : new Date(time);
-        yield { path: path.slice(from), type, size, modifiedAt, etag, mode: undefined };
+        yield {
+          path: path.slice(from),
+          type,
+          size,
+          modifiedAt,
+          etag,
+          mode: undefined,
+          read: () => files.read(path),
+        };
       }
     },
     read: (path) => files.read(keyOf(path)),
@@ -80,13 +94,17 @@ export function filesOfSandbox({ files }: Sandbox): RemoteFiles {
       const root = absolute(directory).replace(/\/+$/u, '');
       for await (const entry of files.list(root || '/', { recursive: true })) {
         const { path, type, size, mode, modified_at: time, etag } = entry;
+        const given = decodePath(entry);
+        const isText = typeof given === 'string';
         yield {
           path: path.slice(root.length + 1),
+          bytes: isText ? undefined : given.subarray(Buffer.byteLength(root) + 1),
           type: TYPES[type] ?? 'other',
           size,
           modifiedAt: time === undefined ? undefined : new Date(time),
           etag,
           mode: mode === undefined ? undefined : Number.parseInt(mode, 8) & 0o777,
+          read: () => files.read(given),
         };
       }
     },

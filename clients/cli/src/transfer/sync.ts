@@ -1,9 +1,9 @@
 import { rm } from 'node:fs/promises';
-import { type BerthError } from '@berth/sdk';
 import { Failure } from '../failure.ts';
 import type { Output } from '../output.ts';
 import { visible } from '../text.ts';
-import { Counter, download, noteSkipped, type Tally } from './copy.ts';
+import { Attempts } from './attempts.ts';
+import { type CopyTally, Counter, download, noteSkipped } from './copy.ts';
 import {
   contentOf,
   type LocalEntry,
@@ -29,11 +29,10 @@ export interface SyncOptions {
 }
 
 /** Counts of a sync, done or planned. */
-export interface SyncTally extends Tally {
+export interface SyncTally extends CopyTally {
   /** How many files were the same on both sides. */
   readonly unchanged: number;
   readonly deleted: number;
-  readonly failed: readonly { readonly path: string; readonly error: string }[];
 }
 
 /** Either side of a sync. */
@@ -47,18 +46,35 @@ interface Listing<T> {
 interface Plan {
   /** Files that the target lacks, or has with other content. */
   readonly copied: string[];
-  readonly deleted: string[];
+  /** Files of the target that are to be deleted. */
+  readonly gone: readonly string[];
   unchanged: number;
 }
 
-async function listLocal(directory: string, output: Output): Promise<Listing<LocalEntry>> {
+/** @param failed is told of what cannot be looked at */
+async function listLocal(
+  directory: string,
+  output: Output,
+  failed: (path: string, error: Error) => void,
+): Promise<Listing<LocalEntry>> {
   const files = new Map<string, LocalEntry>();
   const leftOut = new Set<string>();
+  const skipped: string[] = [];
   if ((await lookAt(directory)) === undefined) return { files, leftOut };
-  for await (const entry of walk(directory, (path) => leftOut.add(path))) {
+  const entries = walk(directory, {
+    skipped: (path) => {
+      skipped.push(path);
+      leftOut.add(path);
+    },
+    failed: (path, error) => {
+      leftOut.add(path);
+      failed(path, error);
+    },
+  });
+  for await (const entry of entries) {
     if (entry.type === 'file') files.set(entry.path, entry);
   }
-  noteSkipped(output, [...leftOut]);
+  noteSkipped(output, skipped);
   return { files, leftOut };
 }
 
@@ -113,31 +129,19 @@ async function makePlan(
   local: Listing<LocalEntry>,
   remote: Listing<RemoteEntry>,
   { jobs, deletes }: SyncOptions,
+  attempts: Attempts,
 ): Promise<Plan> {
   const [source, target] = direction === 'up' ? [local, remote] : [remote, local];
   const gone = deletes ? filesGone(source, target) : [];
-  const plan: Plan = { copied: [], deleted: gone, unchanged: 0 };
-  await forEachOf(source.files.keys(), jobs, async (path) => {
-    if (await isSame(directory, local.files.get(path), remote.files.get(path))) plan.unchanged += 1;
-    else plan.copied.push(path);
-  });
+  const plan: Plan = { copied: [], gone, unchanged: 0 };
+  await forEachOf(source.files.keys(), jobs, (path) =>
+    attempts.of(path, async () => {
+      const isEqual = await isSame(directory, local.files.get(path), remote.files.get(path));
+      if (isEqual) plan.unchanged += 1;
+      else plan.copied.push(path);
+    }),
+  );
   return plan;
-}
-
-/** Does the work for each path; a failure of one does not stop the others. */
-class Attempts {
-  readonly failed: { path: string; error: string }[] = [];
-
-  async of(path: string, work: () => Promise<void>): Promise<void> {
-    try {
-      await work();
-    } catch (error) {
-      const { code } = error as BerthError;
-      // Every other file would fail the same way.
-      if (code === 'connection_failed' || code === 'unauthorized') throw error;
-      this.failed.push({ path, error: (error as Error).message });
-    }
-  }
 }
 
 /**
@@ -159,7 +163,7 @@ async function requireSource({ direction, from }: Transfer, remote: RemoteFiles)
 
 /** Makes a directory of a disk like a local one, or the other way round. */
 export async function sync(transfer: Transfer, options: SyncOptions): Promise<SyncTally> {
-  const { remote, output, jobs, isDry } = options;
+  const { remote, output, jobs, deletes, isDry } = options;
   const { from, to } = transfer;
   if (from.kind === 'standard' || to.kind === 'standard') {
     throw new Failure('- is no directory', 'berth disk cp copies stdin and stdout');
@@ -167,19 +171,26 @@ export async function sync(transfer: Transfer, options: SyncOptions): Promise<Sy
   const [here, there] = transfer.direction === 'up' ? [from.path, to.path] : [to.path, from.path];
   await requireSource(transfer, remote);
   using progress = output.progress('comparing');
-  const [local, listed] = await Promise.all([listLocal(here, output), listRemote(remote, there)]);
-  const plan = await makePlan(here, transfer, local, listed, options);
-  const { copied, deleted, unchanged } = plan;
+  const attempts = new Attempts();
+  // In the target, it matters only where something might have to be deleted.
+  const isConcerned = transfer.direction === 'up' || deletes;
+  const failed = isConcerned ? attempts.note : () => undefined;
+  const [local, listed] = await Promise.all([
+    listLocal(here, output, failed),
+    listRemote(remote, there),
+  ]);
+  const plan = await makePlan(here, transfer, local, listed, options, attempts);
+  const { copied, gone, unchanged } = plan;
   const source: Listing<{ readonly size: number }> = transfer.direction === 'up' ? local : listed;
   const bytes = copied.reduce((sum, path) => sum + (source.files.get(path)?.size ?? 0), 0);
   if (isDry) {
     for (const path of copied) output.text(output.isJson ? '' : `would copy ${visible(path)}\n`);
-    for (const path of deleted) output.text(output.isJson ? '' : `would delete ${visible(path)}\n`);
-    return { files: copied.length, bytes, unchanged, deleted: deleted.length, failed: [] };
+    for (const path of gone) output.text(output.isJson ? '' : `would delete ${visible(path)}\n`);
+    const planned = { files: copied.length, bytes, unchanged, deleted: gone.length };
+    return { ...planned, failed: attempts.failed };
   }
   progress.expect({ files: copied.length, bytes });
   const counter = new Counter(progress);
-  const attempts = new Attempts();
   if (transfer.direction === 'down') await makeDirectories(here);
   await forEachOf(copied, jobs, (path) =>
     attempts.of(path, async () => {
@@ -189,14 +200,16 @@ export async function sync(transfer: Transfer, options: SyncOptions): Promise<Sy
         const content = contentOf(pathBelow(here, path), file.size, counter.countBytes);
         await remote.write(joinPath(there, path), content, file.mode);
         counter.countFile();
-      } else if (entry !== undefined) await download(remote, there, entry, here, counter);
+      } else if (entry !== undefined) await download(entry, here, counter);
     }),
   );
-  await forEachOf(deleted, jobs, (path) =>
+  let deleted = 0;
+  await forEachOf(gone, jobs, (path) =>
     attempts.of(path, async () => {
       if (transfer.direction === 'up') await remote.remove(joinPath(there, path));
       else await rm(pathBelow(here, path));
+      deleted += 1;
     }),
   );
-  return { ...counter.tally, unchanged, deleted: deleted.length, failed: attempts.failed };
+  return { ...counter.tally, unchanged, deleted, failed: attempts.failed };
 }

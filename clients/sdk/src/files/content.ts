@@ -78,9 +78,22 @@ function toStream(
 /** Browsers send streams over HTTP/2 only, and nobody tells a page which version it would be. */
 const isInBrowser = (): boolean => 'document' in globalThis || 'WorkerGlobalScope' in globalThis;
 
+/** Calls the function that has the content. Repeating the upload would not mend its failure. */
+async function open(
+  content: Extract<FileContent, () => unknown>,
+  { failed }: Upload,
+): Promise<WholeContent | StreamedContent> {
+  try {
+    return await content();
+  } catch (error) {
+    failed(error as Error);
+    throw error;
+  }
+}
+
 /** @internal The body of an upload, for each attempt anew. */
 export async function toBody(content: FileContent, upload: Upload): Promise<Body> {
-  const given = typeof content === 'function' ? await content() : content;
+  const given = typeof content === 'function' ? await open(content, upload) : content;
   if (typeof given === 'string') return encoder.encode(given); // Or `fetch` would say text/plain.
   if (isWhole(given)) return given as Body;
   const stream = toStream(given, upload);
