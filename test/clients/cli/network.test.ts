@@ -4,7 +4,8 @@ import { once } from 'node:events';
 import type { RequestListener } from 'node:http';
 import test from 'ava';
 import { nodeFetch } from '../../../clients/cli/src/net/node-fetch.ts';
-import type { FetchAnswer, FetchInit } from '../../../clients/sdk/src/index.ts';
+import { Upload } from '../../../clients/cli/src/ssh/sftp/upload.ts';
+import { Berth, type FetchAnswer, type FetchInit } from '../../../clients/sdk/src/index.ts';
 import { Cli } from '../../helpers/cli.ts';
 import { serve } from '../../helpers/served.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
@@ -166,4 +167,27 @@ test('a command on a disk whose answer is lost is not sent again, and the user i
   t.is(ran.code, 125);
   t.regex(ran.stderr, /: look whether the command was run before you repeat it\.\n$/u);
   t.deepEqual(sent, ['GET /api/disks?name=work', `POST /api/disks/${id}/exec`]);
+});
+
+test('a client of SFTP is told that the server refuses its upload, while a write waits', async (t) => {
+  const sandbox = { sandbox_id: '01a20a95-15e4-7666-9759-df441ffbf723', name: 'box' };
+  const refusal = { success: false, error: 'the disk is full', code: 'no_space' };
+  const [, url] = await serve(t, (request, response) => {
+    response.setHeader('content-type', 'application/json');
+    if (request.method === 'PUT') {
+      request.once('data', () => {
+        request.pause();
+        response.writeHead(409).end(JSON.stringify(refusal));
+      });
+    } else response.end(JSON.stringify({ success: true, data: sandbox }));
+  });
+  const berth = new Berth({ baseUrl: url, apiKey: 'key-none', fetch: nodeFetch });
+  const { files } = await berth.sandboxes.get(sandbox.sandbox_id);
+  const upload = new Upload(files, '/file', { kept: 0, appends: false, write: {} });
+  const piece = randomBytes(MiB);
+  const all = async (): Promise<void> => {
+    for (let n = 0; n < 64; n += 1) await upload.write(n * MiB, piece);
+  };
+  await t.throwsAsync(all(), { message: 'the disk is full' });
+  await t.throwsAsync(upload.close(), { message: 'the disk is full' });
 });

@@ -24,6 +24,8 @@ export class Upload {
   readonly #pieces = new PassThrough({ writableHighWaterMark: WAITING_BYTES_MAX });
   #written: Promise<unknown> | undefined;
   #failure: Error | undefined;
+  /** Ends the write that waits: a destroyed stream leaves the callbacks of those uncalled. */
+  #rejectWrite: ((error: Error) => void) | undefined;
   /** Where the next byte belongs. */
   #at = 0;
 
@@ -40,7 +42,10 @@ export class Upload {
     return Math.max(this.#at, this.#options.kept);
   }
 
-  /** Resolves when the bytes are on their way: at the pace of the server. */
+  /**
+   * Resolves when the bytes are on their way: at the pace of the server. The next write comes after that.
+   * @throws Error when the upload has failed
+   */
   async write(offset: number, bytes: Buffer): Promise<void> {
     if (this.#failure !== undefined) throw this.#failure;
     if (this.#written === undefined) this.#begin(this.#options.appends ? this.#at : offset);
@@ -49,6 +54,7 @@ export class Upload {
     }
     this.#at += bytes.length;
     await new Promise<void>((resolve, reject) => {
+      this.#rejectWrite = reject;
       this.#pieces.write(bytes, (error) => {
         if (error) reject(this.#failure ?? error);
         else resolve();
@@ -93,6 +99,7 @@ export class Upload {
   #fail(error: Error): Error {
     this.#failure ??= error;
     this.#pieces.destroy(this.#failure);
+    this.#rejectWrite?.(this.#failure);
     return this.#failure;
   }
 }
