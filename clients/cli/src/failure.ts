@@ -26,6 +26,16 @@ export class NotFoundFailure extends Failure {
   }
 }
 
+/** Edited text was not saved, because of the cause; it is kept in a file. */
+export class UnsavedFailure extends Error {
+  readonly file: string;
+
+  constructor(file: string, cause: unknown) {
+    super('the text was not saved', { cause });
+    this.file = file;
+  }
+}
+
 /** Exit codes of the program's own. Commands that run others end with the code of what they ran. */
 export const EXIT = {
   failure: 1,

@@ -7,7 +7,7 @@ import {
   UnauthorizedError,
 } from '@berth/sdk';
 import { COMMANDS } from './commands/index.ts';
-import { EXIT, Failure, UsageFailure } from './failure.ts';
+import { EXIT, Failure, UnsavedFailure, UsageFailure } from './failure.ts';
 import { visible } from './text.ts';
 
 interface Explanation {
@@ -84,6 +84,11 @@ function dashesIn(argv: readonly string[]): number {
 
 function explain(error: unknown, argv: readonly string[]): Explanation {
   if (error instanceof CommanderError) return explainUsage(error, argv);
+  if (error instanceof UnsavedFailure) {
+    const { next, ...cause } = explain(error.cause, argv);
+    const kept = `your text is in ${error.file}`;
+    return { ...cause, next: next === undefined ? kept : `${next}; ${kept}` };
+  }
   const exitCode = error instanceof UsageFailure ? EXIT.usage : failureCode(argv);
   if (error instanceof Failure) {
     return { code: error.code, message: error.message, next: error.next, exitCode };

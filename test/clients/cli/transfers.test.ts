@@ -2,9 +2,9 @@
 import { chmod, mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import anyTest from 'ava';
+import type { Transfer } from '../../../clients/cli/src/transfer/place.ts';
 import { copy } from '../../../clients/cli/src/transfer/copy.ts';
 import { Output } from '../../../clients/cli/src/output.ts';
-import type { Transfer } from '../../../clients/cli/src/transfer/place.ts';
 import {
   filesOfDisk,
   filesOfSandbox,
@@ -12,9 +12,11 @@ import {
 } from '../../../clients/cli/src/transfer/remote-files.ts';
 import { sync, type SyncTally } from '../../../clients/cli/src/transfer/sync.ts';
 import { Berth } from '../../../clients/sdk/src/index.ts';
+import { Cli } from '../../helpers/cli.ts';
 import { serve } from '../../helpers/served.ts';
 import { ServedObjects } from '../../helpers/served-objects.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
+import { Terminal } from '../../helpers/terminal.ts';
 
 /** Serial, because a test may give up the process's rights for a while. */
 const { serial: test } = anyTest;
@@ -170,4 +172,24 @@ test('cp from a sandbox brings names that are not UTF-8, each as it is', async (
   t.deepEqual(names.map((name) => name.toString('hex')).sort(), ['fd', 'fe']);
   const file = Buffer.concat([directory, Buffer.from('/'), Buffer.of(0xfd)]);
   t.is(await readFile(file, 'utf8'), '/box/%FF/%FD');
+});
+
+test('edit says where the text is when the editor fails, and when saving does', async (t) => {
+  await using directory = await temporaryDirectory();
+  await using served = await ServedObjects.start({ notes: 'first\n' });
+  served.refused.add('notes');
+  const cli = await Cli.in(directory.path);
+  const editor = join(directory.path, 'editor');
+  await writeFile(editor, '#!/bin/sh\necho more >> "$1"\nexit "$CODE"\n', { mode: 0o755 });
+  const environment = { ...cli.environment, BERTH_URL: served.url, BERTH_API_KEY: 'key-none' };
+  const words = [...cli.command, 'disk', 'edit', 'work:notes'];
+  for (const [code, said] of [
+    ['3', /editor failed: .*; your text is in (\/.+)\.\n/u],
+    ['0', /berth: no: your text is in (\/.+)\.\n/u],
+  ] as const) {
+    const env = { ...environment, EDITOR: editor, CODE: code, TMPDIR: directory.path };
+    await using terminal = await Terminal.open(directory.path, words, env);
+    const [, kept = ''] = await terminal.shows(said);
+    t.is(await readFile(kept, 'utf8').catch(() => kept), 'first\nmore\n');
+  }
 });

@@ -3,7 +3,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Disk, NotFoundError, PreconditionError } from '@berth/sdk';
-import { Failure } from '../failure.ts';
+import { Failure, UnsavedFailure } from '../failure.ts';
 import { requireTerminal } from '../terminal.ts';
 import { baseName } from './place.ts';
 
@@ -35,10 +35,24 @@ async function runEditor(file: string): Promise<void> {
   if (code !== 0) throw new Failure(`${editor} failed`, 'set EDITOR to another one');
 }
 
+/** @returns whether there was something to save @throws Failure when somebody else was faster */
+async function save(disk: Disk, path: string, original: Original, file: string): Promise<boolean> {
+  const edited = await readFile(file);
+  if (Buffer.compare(edited, original.bytes) === 0) return false;
+  const condition = original.etag === undefined ? { ifAbsent: true } : { ifMatch: original.etag };
+  try {
+    await disk.files.write(path, edited, condition);
+  } catch (cause) {
+    if (!(cause instanceof PreconditionError)) throw cause;
+    throw new Failure('somebody else has changed the file meanwhile');
+  }
+  return true;
+}
+
 /**
  * Has the user edit a file, and saves it unless somebody else has changed it meanwhile.
  * @returns whether it was changed
- * @throws Failure; the edited text is kept then
+ * @throws UnsavedFailure when the editor or saving failed: the edited text is kept then
  */
 export async function edit(disk: Disk, path: string): Promise<boolean> {
   requireTerminal('berth disk cp puts a file into place without one');
@@ -46,18 +60,12 @@ export async function edit(disk: Disk, path: string): Promise<boolean> {
   const directory = await mkdtemp(join(tmpdir(), 'berth-edit-'));
   const file = join(directory, baseName(path) || 'file');
   await writeFile(file, original.bytes, { mode: 0o600 });
-  await runEditor(file);
-  const edited = await readFile(file);
-  const isChanged = Buffer.compare(edited, original.bytes) !== 0;
-  if (isChanged) {
-    const condition = original.etag === undefined ? { ifAbsent: true } : { ifMatch: original.etag };
-    try {
-      await disk.files.write(path, edited, condition);
-    } catch (error) {
-      if (!(error instanceof PreconditionError)) throw error;
-      const next = `your text is in ${file}`;
-      throw new Failure('somebody else has changed the file meanwhile', next);
-    }
+  let isChanged: boolean;
+  try {
+    await runEditor(file);
+    isChanged = await save(disk, path, original, file);
+  } catch (error) {
+    throw new UnsavedFailure(file, error);
   }
   await rm(directory, { recursive: true });
   return isChanged;
