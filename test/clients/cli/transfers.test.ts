@@ -174,6 +174,22 @@ test('cp from a sandbox brings names that are not UTF-8, each as it is', async (
   t.is(await readFile(file, 'utf8'), '/box/%FF/%FD');
 });
 
+test('a directory of a disk may be named with /. at the end', async (t) => {
+  await using directory = await temporaryDirectory();
+  await using served = await ServedObjects.start({ 'dir/a': 'a', 'dir/deep/b': 'b' });
+  const options = { remote: await remoteFiles(served), output, jobs: 2 };
+  const here = { kind: 'local', path: directory.path } as const;
+  const there = { kind: 'remote', name: 'work' } as const;
+  const from = { ...there, path: '/dir/.' };
+  t.like(await copy({ direction: 'down', from, to: here }, options), { files: 2, failed: [] });
+  t.is(await readFile(join(directory.path, 'deep/b'), 'utf8'), 'b');
+  const file = { kind: 'local', path: join(directory.path, 'a') } as const;
+  for (const path of ['dir/deep/.', 'new/.', '.']) {
+    await copy({ direction: 'up', from: file, to: { ...there, path } }, options);
+  }
+  t.deepEqual(served.keys, ['a', 'dir/a', 'dir/deep/a', 'dir/deep/b', 'new/a']);
+});
+
 test('edit says where the text is when the editor fails, and when saving does', async (t) => {
   await using directory = await temporaryDirectory();
   await using served = await ServedObjects.start({ notes: 'first\n' });

@@ -15,7 +15,14 @@ import {
   writeFileWhole,
 } from './local-files.ts';
 import { basename, resolve } from 'node:path';
-import { baseName, joinPath, nothingAt, orNothingAt, type Transfer } from './place.ts';
+import {
+  baseName,
+  isNamedAsDirectory,
+  joinPath,
+  nothingAt,
+  orNothingAt,
+  type Transfer,
+} from './place.ts';
 import { forEachOf } from './pool.ts';
 import type { RemoteEntry, RemoteFiles } from './remote-files.ts';
 
@@ -83,8 +90,7 @@ export async function copy(transfer: Transfer, options: CopyOptions): Promise<Co
  * A source that is copied into an existing directory, or one named as such, keeps its name there.
  */
 async function targetOf(remote: RemoteFiles, path: string, name: string): Promise<string> {
-  const isDirectory =
-    path === '' || path.endsWith('/') || (await remote.typeOf(path)) === 'directory';
+  const isDirectory = isNamedAsDirectory(path) || (await remote.typeOf(path)) === 'directory';
   return isDirectory && name !== '' ? joinPath(path, name) : path;
 }
 
@@ -93,7 +99,7 @@ async function copyUp(
   { remote, output, jobs, counter, attempts }: Run,
 ): Promise<void> {
   if (from.kind === 'standard') {
-    if (to.path === '' || to.path.endsWith('/')) {
+    if (isNamedAsDirectory(to.path)) {
       throw new Failure('stdin has no name', 'end the target with the name of the file');
     }
     await remote.write(to.path, counted(process.stdin, counter.countBytes), undefined);

@@ -54,6 +54,9 @@ export function parseTransfer(source: string, target: string, what: string): Tra
 /** The last segment of a path, without slashes. */
 export const baseName = (path: string): string => path.replace(/\/+$/u, '').split('/').at(-1) ?? '';
 
+/** Whether a remote path can only be that of a directory, such as `dir/` or `dir/.`; the root is one. */
+export const isNamedAsDirectory = (path: string): boolean => /(?:^|\/)\.?$/u.test(path);
+
 /** A path below a directory; an empty directory is the root of a disk. */
 export const joinPath = (directory: string, rest: string): string => {
   const above = directory.replace(/\/+$/u, '');

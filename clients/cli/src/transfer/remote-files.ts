@@ -33,8 +33,8 @@ export interface RemoteFiles {
 
 const octal = (mode: number | undefined): string | undefined => mode?.toString(8);
 
-/** Paths of a disk have no slash in front. */
-const keyOf = (path: string): string => path.replace(/^\/+/u, '').replaceAll(/\/{2,}/gu, '/');
+/** Paths of a disk have no slash in front, and no segments that are empty or `.`. */
+const keyOf = (path: string): string => path.replaceAll(/(?<=^|\/)(?:\.?\/|\.$)/gu, '');
 
 export function filesOfDisk({ files }: Disk): RemoteFiles {
   return {
