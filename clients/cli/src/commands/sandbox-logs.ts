@@ -2,6 +2,7 @@ import type { Sandbox, SandboxExec } from '@berth/sdk';
 import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
 import { findSandbox } from '../find.ts';
+import { NewOutput } from '../new-output.ts';
 import type { Output, Shown } from '../output.ts';
 import { exitCodeOf } from '../process-io.ts';
 import { formatAge } from '../text.ts';
@@ -21,14 +22,6 @@ const EXECS: Shown<SandboxExec> = {
   ],
 };
 
-/** The new part of a text whose older part may have been dropped meanwhile. */
-function newPart(former: string, text: string): string {
-  if (text.startsWith(former)) return text.slice(former.length);
-  const tail = former.slice(-1024);
-  const at = text.lastIndexOf(tail);
-  return at === -1 ? text : text.slice(at + tail.length);
-}
-
 /** The exit code of a command that has ended; 0 while it runs. */
 function codeOf({ status, exit_code: code, exit_reason: reason }: SandboxExec): number {
   return status === 'running' ? 0 : exitCodeOf({ status, exitCode: code ?? undefined, reason });
@@ -36,15 +29,14 @@ function codeOf({ status, exit_code: code, exit_reason: reason }: SandboxExec): 
 
 /** Prints what a command writes until it has ended. @returns the exit code */
 async function follow(sandbox: Sandbox, id: string, isFollowed: boolean): Promise<number> {
-  let stdout = '';
-  let stderr = '';
+  const stdout = new NewOutput();
+  const stderr = new NewOutput();
   for (;;) {
     const exec = await sandbox.execs.get(id);
-    process.stdout.write(newPart(stdout, exec.stdout ?? ''));
-    process.stderr.write(newPart(stderr, exec.stderr ?? ''));
-    stdout = exec.stdout ?? '';
-    stderr = exec.stderr ?? '';
-    if (exec.status !== 'running' || !isFollowed) return codeOf(exec);
+    const isLast = exec.status !== 'running' || !isFollowed;
+    process.stdout.write(stdout.in(exec.stdout ?? '', isLast));
+    process.stderr.write(stderr.in(exec.stderr ?? '', isLast));
+    if (isLast) return codeOf(exec);
     await new Promise((resolve) => {
       setTimeout(resolve, POLL_MS);
     });
