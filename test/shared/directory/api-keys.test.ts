@@ -41,7 +41,7 @@ test('what calls that were cut off left in the index makes room for a key', asyn
   await Promise.all([young, ...unused].map((member) => redis.zadd(index, 0, member)));
   const { record } = await apiKeys.create(account, { name: 'n' });
   t.deepEqual(
-    new Set(await redis.zrange(index, 0, -1)),
+    new Set(await redis.zrangebylex(index, '-', '+')),
     new Set([orderedMember(createdAt, 'old'), young, orderedMember(record.createdAt, record.id)]),
   );
 });
