@@ -86,8 +86,9 @@ async function openLeast(stack: Stack, diskPath: string) {
     steps[name].push(await timed(async () => void (await work())));
   };
   const mount = { diskPath, subdirectory: '', path: '', readOnly: false, dataOnly: false };
+  const never = new AbortController().signal;
   const run = async (): Promise<void> => {
-    const container = await pool.take();
+    const container = await pool.take(never);
     const { stdout, stderr } = await container.run(() => 'true', [mount]);
     await closeTails(stdout, stderr);
   };

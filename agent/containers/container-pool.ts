@@ -1,8 +1,9 @@
 import { freemem, totalmem } from 'node:os';
 import { runInBackground } from '../../shared/background.ts';
-import { toError } from '../../shared/errors.ts';
+import { AppError, toError } from '../../shared/errors.ts';
 import { newJobId } from '../../shared/ids.ts';
 import type { Logger } from '../../shared/log.ts';
+import { toAppError } from '../system/to-app-error.ts';
 import { Container, type ContainerHost } from './container.ts';
 
 /** The least number of ready containers; more are kept when more were recently in use at once. */
@@ -65,21 +66,39 @@ export class ContainerPool {
     }
   }
 
-  /** Takes a container for one command; the taker owns it until {@link Container.gone} settles. */
-  async take(): Promise<Container> {
-    if (this.#closed) throw new Error('the pool is closed');
+  /**
+   * Takes a container for one command; the taker owns it until {@link Container.gone} settles.
+   * @param signal ends the wait; its reason is thrown
+   * @throws AppError `unavailable` or `no_capacity` when none could be started
+   */
+  async take(signal: AbortSignal): Promise<Container> {
+    signal.throwIfAborted();
+    if (this.#closed) throw closedError();
     this.#noteDemand();
     let container = this.#ready.shift();
     while (container !== undefined && !container.isUsable) container = this.#ready.shift();
-    if (container === undefined) {
-      const waiter: Waiter = Promise.withResolvers();
-      this.#waiters.push(waiter);
-      this.fill();
-      container = await waiter.promise;
-    }
+    container ??= await this.#wait(signal);
     this.#lend(container);
     this.#refill();
     return container;
+  }
+
+  async #wait(signal: AbortSignal): Promise<Container> {
+    const waiter: Waiter = Promise.withResolvers();
+    const giveUp = (): void => {
+      const index = this.#waiters.indexOf(waiter);
+      if (index === -1) return; // The waiter was served or refused just now.
+      this.#waiters.splice(index, 1);
+      waiter.reject(signal.reason);
+    };
+    signal.addEventListener('abort', giveUp, { once: true });
+    this.#waiters.push(waiter);
+    this.fill();
+    try {
+      return await waiter.promise;
+    } finally {
+      signal.removeEventListener('abort', giveUp);
+    }
   }
 
   /**
@@ -101,7 +120,7 @@ export class ContainerPool {
     clearTimeout(this.#retry);
     clearTimeout(this.#refilling);
     clearInterval(this.#trimming);
-    for (const waiter of this.#waiters.splice(0)) waiter.reject(new Error('the pool is closed'));
+    for (const waiter of this.#waiters.splice(0)) waiter.reject(closedError());
     await Promise.allSettled([...this.#all].map((container) => container.kill()));
     await Promise.allSettled([...this.#all].map((container) => container.gone));
   }
@@ -183,11 +202,22 @@ export class ContainerPool {
   /** Fails one taker and then pauses, so that a broken host does not start containers in a loop. */
   #failed(error: Error): void {
     this.#log.error({ err: error }, 'container:startFailed');
-    this.#waiters.shift()?.reject(error);
+    this.#waiters.shift()?.reject(startFailed(error));
     if (this.#closed || this.#retry !== undefined) return;
     this.#retry = setTimeout(() => {
       this.#retry = undefined;
       this.fill();
     }, RETRY_AFTER_FAILURE_MS);
   }
+}
+
+const closedError = (): AppError =>
+  new AppError('unavailable', 'the host is shutting down; try again');
+
+/** The error for a taker: nothing of its command has run. */
+function startFailed(error: Error): AppError {
+  const known = toAppError(error);
+  if (known.code !== 'internal_server_error') return known;
+  const message = 'the host could not start a container; try again';
+  return new AppError('unavailable', message, { cause: error });
 }

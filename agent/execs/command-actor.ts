@@ -181,8 +181,10 @@ export class CommandActor {
 
   async #runInContainer(mounts: readonly ContainerMount[]): Promise<ContainerExit> {
     this.#throwIfEnded();
-    this.#container = await inSpan({ name: 'container.take' }, () => this.#deps.pool.take());
-    // The command was ended while it waited for a container.
+    this.#container = await inSpan({ name: 'container.take' }, () =>
+      this.#deps.pool.take(this.#ended.signal),
+    );
+    // The command was ended just as it got the container.
     if (this.#ending !== undefined) {
       runInBackground('container.kill', () => this.#container?.kill());
       this.#throwIfEnded();

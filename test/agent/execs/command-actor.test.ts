@@ -19,12 +19,17 @@ const { serial: test } = anyTest;
 
 const LONGEST_MS = 60_000;
 
-/** Parts of a host that commands need, without an agent. */
-async function openCommands() {
+/**
+ * Parts of a host that commands need, without an agent.
+ * @param startingMax with 0 no container ever starts
+ * @param imageDir without it, commands run in the default image
+ */
+async function openCommands({ startingMax = 1, imageDir = '' } = {}) {
   const containers = await openContainers();
   const journal = await Journal.open(join(containers.directory, 'journal.sqlite'));
   const log = createLogger('test', {});
-  const pool = new ContainerPool(containers.host, { readyMax: 1, startingMax: 1 }, log);
+  const host = imageDir === '' ? containers.host : { ...containers.host, imageDir };
+  const pool = new ContainerPool(host, { readyMax: 1, startingMax }, log);
   const turns = new FairTurns({ count: 2, perAccountMax: 2, refusal: '' });
   return {
     journal,
@@ -179,4 +184,47 @@ test('a command that is ended before a container has it was not begun', async (t
     cancelled.actor.end(new AppError('cancelled', 'the caller hung up'));
   });
   await t.throwsAsync(gone, { code: 'cancelled' });
+});
+
+test('a command that waits for a container ends at its deadline, and holds nothing then', async (t) => {
+  await using commands = await openCommands({ startingMax: 0 });
+  const { actor } = commands.command('true', { leftMs: 200 });
+  await t.throwsAsync(
+    actor.run(() => undefined),
+    { code: 'unavailable', message: /deadline/u },
+  );
+  t.is(commands.turns.used, 0);
+  await actor.cleared;
+  t.deepEqual(await commands.journal.execs(), []);
+});
+
+test('a command that waits for a container ends when its caller hangs up', async (t) => {
+  await using commands = await openCommands({ startingMax: 0 });
+  const { id, actor } = commands.command('true');
+  const told = actor.run(() => undefined);
+  await waitFor('its row', async () => (await commands.journal.execs())[0]?.id === id);
+  actor.end(new AppError('cancelled', 'the caller hung up'));
+  await t.throwsAsync(told, { code: 'cancelled' });
+  t.is(commands.turns.used, 0);
+});
+
+test('a container goes to a taker that still waits', async (t) => {
+  await using commands = await openCommands();
+  const leaving = new AbortController();
+  const left = commands.pool.take(leaving.signal);
+  const waiting = commands.pool.take(new AbortController().signal);
+  const reason = new AppError('cancelled', 'the caller hung up');
+  leaving.abort(reason);
+  t.is(await t.throwsAsync(left), reason);
+  t.true((await waiting).isUsable);
+});
+
+test('a command whose container cannot be started may be repeated', async (t) => {
+  await using commands = await openCommands({ imageDir: '/nonexistent' });
+  const { actor } = commands.command('true');
+  const error = await t.throwsAsync(
+    actor.run(() => undefined),
+    { code: 'unavailable', message: /could not start a container/u },
+  );
+  t.true(error.cause instanceof Error);
 });
