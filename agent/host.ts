@@ -11,6 +11,7 @@ import type { Logger } from '../shared/log.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import type { StorageWatch } from '../shared/storage-watch.ts';
 import { Buckets } from './buckets/buckets.ts';
+import { Attachments } from './disks/attachments.ts';
 import { DiskRegistry } from './disks/disk-registry.ts';
 import { DiskUses } from './disks/disk-use.ts';
 import { watchDisks } from './execs/watch-storage.ts';
@@ -279,7 +280,7 @@ function openDisks(
   { cgroups, cgroupParent }: HostGroups,
   parts: Omit<
     ConstructorParameters<typeof DiskRegistry>[0],
-    'calls' | 'fence' | 'onMounted' | 'backing'
+    'calls' | 'attachments' | 'fence' | 'onMounted' | 'backing'
   >,
 ): DiskRegistry {
   const networks = new ReachableNetworks(bucketNetworks);
@@ -294,6 +295,10 @@ function openDisks(
     ...parts,
     backing,
     calls: new StorageCalls(),
+    attachments: new Attachments({
+      count: LIMITS.disksAttachedMax,
+      perAccountMax: LIMITS.disksAttachedPerAccountMax,
+    }),
     fence: new StorageFence(storageFenceCommand, parts.log),
     onMounted: clearUploads,
   });

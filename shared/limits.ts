@@ -442,6 +442,10 @@ export const LIMITS = {
   diskLeaseTtlMs: 20_000,
   diskLeaseMarginMs: 10_000,
   diskIdleUnmountMs: 60_000,
+  // Disks that a host has attached at once. The others of its 1024 loop devices (disk-loop.c) are for
+  // sandboxes in containers, images and builds. The second is for an account that is alone.
+  disksAttachedMax: 768,
+  disksAttachedPerAccountMax: 576,
 
   // Object storage behind disks (docs/bucket-disks.md).
   bucketAttemptsMax: 3, // Attempts of one request, by the SDK.

@@ -9,6 +9,7 @@ import { inSpan } from '../../shared/spans.ts';
 import type { Beat } from '../system/beat.ts';
 import { paths } from '../system/paths.ts';
 import type { StorageFence } from '../system/storage-fence.ts';
+import type { Attachments, IdleDisk } from './attachments.ts';
 import { type DiskClaim, DiskClaims } from './disk-claims.ts';
 import { type DiskLayout, layoutOf } from './disk-layout.ts';
 import type { DiskFiles } from './disk-files.ts';
@@ -32,6 +33,7 @@ export interface DiskActorDeps {
   readonly files: DiskFiles;
   readonly calls: StorageCalls;
   readonly loops: LoopDevices;
+  readonly attachments: Attachments;
   readonly fence: StorageFence;
   readonly uses: DiskUses;
   readonly beat: Beat;
@@ -63,6 +65,7 @@ export class DiskActor {
   readonly #holders: DiskHolders;
   #attachment: Attachment | undefined;
   #idleTimer: NodeJS.Timeout | undefined;
+  readonly #idle: IdleDisk;
 
   constructor(deps: DiskActorDeps, disk: DiskRef) {
     this.#deps = deps;
@@ -73,6 +76,7 @@ export class DiskActor {
     const held = paths.heldDisk(deps.dataDir, disk.diskId);
     const places = { image: files.imagePath(disk.diskId), target: this.#target, held };
     this.#storage = new DiskStorage({ ...disk, ...places, calls, loops, onMounted, log });
+    this.#idle = { accountId: disk.accountId, detachIdle: () => this.#detachIdle() };
     this.#holders = new DiskHolders(this.#storage, deps.directory.diskLeases, layoutOf(held));
   }
 
@@ -96,7 +100,7 @@ export class DiskActor {
    * @param clientId who claims it, as the list of delegations shows it
    * @param onRevoked the disk must be given up: the holder ends its use and releases the claim
    * @throws AppError `disk_moved` when another host has it, `not_found` when it has no data,
-   *   `unavailable` when its storage does not answer
+   *   `unavailable` when its storage does not answer, `no_capacity` when too many disks are in use here
    */
   async claim(clientId: string, onRevoked: (reason: AppError) => void): Promise<DiskClaim> {
     const { claim, backing } = await this.#claim(clientId, onRevoked);
@@ -116,7 +120,7 @@ export class DiskActor {
     const askedAt = performance.now();
     return this.#mailbox.send(async () => {
       const attachment = this.#attachment ?? (await this.#attach());
-      clearTimeout(this.#idleTimer);
+      this.#endIdleTime();
       const onReleased = (): void => {
         const durationMs = performance.now() - askedAt;
         this.#deps.uses.record(this.#disk, durationMs, () => this.#usedBytes());
@@ -148,7 +152,7 @@ export class DiskActor {
   #hold(sandboxId: string, onLost: (reason: AppError) => void): Promise<string> {
     return this.#mailbox.send(async () => {
       const { keeper } = this.#attachment ?? (await this.#attach());
-      clearTimeout(this.#idleTimer);
+      this.#endIdleTime();
       try {
         return await this.#holders.add(keeper.lease, sandboxId, onLost);
       } finally {
@@ -243,7 +247,7 @@ export class DiskActor {
    */
   close(reason: AppError): Promise<void> {
     return this.#mailbox.send(async () => {
-      clearTimeout(this.#idleTimer);
+      this.#endIdleTime();
       if (this.#attachment === undefined) return;
       if (!this.#holders.any) return this.#detach(reason, LIMITS.bucketDetachMsMax);
       this.#attachment.claims.revoke(reason);
@@ -275,13 +279,25 @@ export class DiskActor {
   }
 
   #attach(): Promise<Attachment> {
-    const attributes = { 'berth.disk_id': this.#disk.diskId };
-    return inSpan({ name: 'disk.attach', attributes }, () => this.#mount());
+    const { attachments } = this.#deps;
+    const { accountId, diskId } = this.#disk;
+    const attributes = { 'berth.disk_id': diskId };
+    return inSpan({ name: 'disk.attach', attributes }, async () => {
+      this.#storage.refuseIfSetAside();
+      // A disk that a sandbox has held since before this agent is attached already.
+      if (this.#storage.isHeld) attachments.add(accountId);
+      else await attachments.take(accountId);
+      try {
+        return await this.#mount();
+      } catch (error) {
+        attachments.release(accountId);
+        throw error;
+      }
+    });
   }
 
   async #mount(): Promise<Attachment> {
     const { directory, beat, log } = this.#deps;
-    this.#storage.refuseIfSetAside();
     const entry = await directory.disks.get(this.#disk.accountId, this.#disk.diskId);
     const [mount] = entry?.record.mounts ?? [];
     let askedAt = performance.now();
@@ -346,8 +362,13 @@ export class DiskActor {
     return this.#attachment === attachment ? bytes : undefined;
   }
 
-  #whenIdle(): void {
+  #endIdleTime(): void {
     clearTimeout(this.#idleTimer);
+    this.#deps.attachments.markUsed(this.#idle);
+  }
+
+  #whenIdle(): void {
+    this.#endIdleTime();
     if (this.#holders.any || this.#attachment?.claims.any !== false) return;
     const timer = setTimeout(() => {
       this.#closeIdle(timer).catch((error: unknown) => {
@@ -355,10 +376,21 @@ export class DiskActor {
       });
     }, LIMITS.diskIdleUnmountMs);
     this.#idleTimer = timer;
+    this.#deps.attachments.markIdle(this.#idle);
   }
 
-  /** @param timer whose time is over; a use of the disk since then has another one */
-  async #closeIdle(timer: NodeJS.Timeout): Promise<void> {
+  /** @see IdleDisk.detachIdle */
+  async #detachIdle(): Promise<boolean> {
+    try {
+      await this.#closeIdle(this.#idleTimer);
+    } catch (error) {
+      this.#deps.log.error({ err: error }, 'disk:detachFailed');
+    }
+    return !this.isAttached;
+  }
+
+  /** @param timer of the idle time that is to end; a use of the disk since then has another one */
+  async #closeIdle(timer: NodeJS.Timeout | undefined): Promise<void> {
     // Outside of the mailbox: whoever wants the disk does not wait for an upload, which may take long.
     const isSettled = await this.#attachment?.backing?.trySettle();
     await this.#mailbox.send(async () => {
@@ -366,6 +398,7 @@ export class DiskActor {
       if (this.#attachment?.claims.any !== false) return;
       // A bucket that is away may be back later: what it lacks is uploaded then.
       if (isSettled === false) return this.#whenIdle();
+      await this.#deps.uses.measureBeforeUnmount(this.#disk.diskId);
       const reason = new AppError('unavailable', 'the disk was idle');
       await this.#detach(reason, LIMITS.bucketDetachMsMax);
     });
@@ -378,9 +411,14 @@ export class DiskActor {
     await attachment.claims.released();
     attachment.keeper.close();
     this.#attachment = undefined;
-    await attachment.backing?.detach(settleMs);
-    if (await this.#storage.unmount()) await this.#releaseLease(attachment.keeper.lease);
-    await attachment.backing?.unmounted();
+    this.#endIdleTime();
+    try {
+      await attachment.backing?.detach(settleMs);
+      if (await this.#storage.unmount()) await this.#releaseLease(attachment.keeper.lease);
+      await attachment.backing?.unmounted();
+    } finally {
+      this.#deps.attachments.release(this.#disk.accountId);
+    }
     this.#deps.log.info({ diskId: this.#disk.diskId, reason: reason.message }, 'disk:detached');
   }
 

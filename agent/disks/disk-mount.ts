@@ -11,7 +11,7 @@ const FREE_WITHIN_MS = 4_000;
 const LEFT_WITHIN_MS = 1_000;
 
 /** Exit codes of disk.c. */
-const EXIT = { noImage: 3, inUse: 4, attachedElsewhere: 5, storageFailed: 6 } as const;
+const EXIT = { noImage: 3, inUse: 4, attachedElsewhere: 5, storageFailed: 6, noLoop: 7 } as const;
 
 /** The image is attached to a loop device that was set up outside of Berth, without the lock. */
 export class AttachedElsewhereError extends AppError {
@@ -30,6 +30,9 @@ export class StillAttachedError extends AppError {
 
 const storageFailed = (cause: unknown): AppError =>
   new AppError('unavailable', 'the storage of the disk failed; try again', { cause });
+
+const noLoop = (cause: unknown): AppError =>
+  new AppError('no_capacity', 'every loop device of the host is taken; try again', { cause });
 
 /** The kernel makes a file system read-only whose device fails, as when its host was shut out. */
 const storageErrors: ReadonlySet<string | undefined> = new Set(['EIO', 'EROFS']);
@@ -51,6 +54,9 @@ export function toAppError(error: unknown): unknown {
     case EXIT.storageFailed: {
       return storageFailed(error);
     }
+    case EXIT.noLoop: {
+      return noLoop(error);
+    }
     default: {
       return error;
     }
@@ -65,7 +71,7 @@ const disk = (args: readonly (string | number)[], timeoutMs: number): Promise<st
  * device holds the lock on the image for as long as it exists (disk.c).
  * @param firstLoop the first loop device number that belongs to this host (LoopDevices)
  * @throws StillAttachedError while the image is attached already; AppError `not_found`, `unavailable`
- *   when its storage fails; ProgramTimeoutError when the storage does not answer
+ *   when its storage fails, `no_capacity`; ProgramTimeoutError when the storage does not answer
  */
 export async function mountImage(image: string, target: string, firstLoop: number): Promise<void> {
   await mkdir(target, { recursive: true, mode: 0o700 });
@@ -79,6 +85,7 @@ export async function mountImage(image: string, target: string, firstLoop: numbe
 /**
  * Mounts, read-only, an image that nobody writes to any more; any number of times, and also while a
  * former mount of it lives on in a container. Undone by {@link unmountLeftover}.
+ * @throws AppError `no_capacity`; ProgramError, ProgramTimeoutError
  */
 export async function mountReadOnly(
   image: string,
@@ -86,7 +93,11 @@ export async function mountReadOnly(
   firstLoop: number,
 ): Promise<void> {
   await mkdir(target, { recursive: true, mode: 0o700 });
-  await disk(['attach-read-only', image, target, firstLoop], LIMITS.diskAttachMsMax);
+  try {
+    await disk(['attach-read-only', image, target, firstLoop], LIMITS.diskAttachMsMax);
+  } catch (error) {
+    throw error instanceof ProgramError && error.exitCode === EXIT.noLoop ? noLoop(error) : error;
+  }
 }
 
 /**

@@ -8,7 +8,8 @@ enum {
   NO_IMAGE = 3,
   IN_USE = 4,
   ATTACHED_ELSEWHERE = 5,
-  STORAGE_FAILED = 6
+  STORAGE_FAILED = 6,
+  NO_LOOP = 7
 };
 
 /* Prints `what` and the error, and ends with the code. */

@@ -80,7 +80,7 @@ int attach_loop(int image, const char *path, int first, unsigned flags, int *num
   if (loop >= 0) return loop;
   sweep_loops(first);
   loop = try_numbers(image, path, first, flags, number);
-  if (loop < 0) fail(FAILED, "every loop device of this host is taken", EBUSY);
+  if (loop < 0) fail(NO_LOOP, "every loop device of this host is taken", EBUSY);
   return loop;
 }
 

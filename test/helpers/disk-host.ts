@@ -1,6 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pino } from 'pino';
+import { Attachments } from '../../agent/disks/attachments.ts';
 import { DiskFiles } from '../../agent/disks/disk-files.ts';
 import { DiskUses } from '../../agent/disks/disk-use.ts';
 import { LoopDevices } from '../../agent/disks/loop-devices.ts';
@@ -46,6 +47,7 @@ export async function openDiskHost(undo: AsyncDisposableStack) {
   undo.defer(() => uses.close());
   const deps = {
     ...{ hostId, dataDir, directory, files, loops, uses, backing, log, onMounted: clearUploads },
+    attachments: new Attachments({ count: 8, perAccountMax: 8 }),
     ...{ calls: new StorageCalls(), fence: new StorageFence(undefined, log), beat: new Beat() },
   };
   return { path, place, redis, record, disk, deps };

@@ -1,12 +1,17 @@
-/* A disk on object storage that nobody uses: it is given up once all of it is there. */
+/*
+ * A disk that nobody uses: on object storage it is given up once all of it is there; when the host
+ * has as many disks attached as it may, at once.
+ */
 import FakeTimers from '@sinonjs/fake-timers';
 import test from 'ava';
+import { Attachments } from '../../../agent/disks/attachments.ts';
 import { DiskActor } from '../../../agent/disks/disk-actor.ts';
 import type { DiskClaim } from '../../../agent/disks/disk-claims.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import type { StoredMount } from '../../../shared/schemas/disk-mount.ts';
 import { openDiskHost } from '../../helpers/disk-host.ts';
+import { newDiskRecord } from '../../helpers/disk-record.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const nothing = async (): Promise<void> => undefined;
@@ -87,4 +92,29 @@ test('a disk that could not be uploaded stays', async (t) => {
   settles[0]?.(false);
   await actor.record();
   t.true(actor.isAttached);
+});
+
+test('a disk that is idle makes room for the next one, and one in use does not', async (t) => {
+  await using undo = new AsyncDisposableStack();
+  const { disk, deps } = await openDiskHost(undo);
+  const record = newDiskRecord();
+  await deps.files.create(record);
+  const parts = { ...deps, attachments: new Attachments({ count: 1, perAccountMax: 1 }) };
+  const first = new DiskActor(parts, disk);
+  const second = new DiskActor(parts, { accountId: record.accountId, diskId: record.id });
+  for (const actor of [first, second]) {
+    undo.defer(() => actor.close(new AppError('unavailable', 'the test ends')));
+  }
+  const claim = await first.claim('first', () => undefined);
+  const claimSecond = (): Promise<DiskClaim> => second.claim('second', () => undefined);
+  await t.throwsAsync(claimSecond(), { code: 'no_capacity' });
+  claim.release();
+  const again = await first.claim('first', () => undefined);
+  await t.throwsAsync(claimSecond(), { code: 'no_capacity' }, 'it is in use again');
+  again.release();
+  (await claimSecond()).release();
+  t.deepEqual([first.isAttached, second.isAttached], [false, true]);
+  await second.release();
+  (await first.claim('first', () => undefined)).release();
+  t.true(first.isAttached, 'what was given up is free');
 });
