@@ -3,11 +3,13 @@
  * it is in the control group that the next agent empties before anything else. The agent starts
  * every host program this way, except the two that must outlive it (shim.c, guard.c).
  *
- * Usage: leash PARENT [--group FILE] [--lock FILE] -- PROGRAM [ARGUMENT]…
+ * Usage: leash PARENT [--group FILE] [--lock FILE] [--lock-shared FILE] -- PROGRAM [ARGUMENT]…
  *   PARENT   the agent's process id; nothing is started once the agent is no longer the parent
  *   --group  a cgroup.procs to join. The next agent removes the group once it is empty, so a leash
  *            that comes late finds no group and starts nothing.
  *   --lock   a file to lock exclusively (flock(2)) while the program runs
+ *   --lock-shared
+ *            the same for one that only reads: any number of them, while nobody has it exclusively
  * Ends as the program does; with 126 when it may not be started, and 127 when it cannot.
  */
 #define _GNU_SOURCE
@@ -35,9 +37,9 @@ static void join_group(const char *file) {
 }
 
 /* Without O_CLOEXEC: the program holds the lock by holding the file open. */
-static void lock_file(const char *file) {
-  int fd = open(file, O_RDWR);
-  if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0) fail(NOT_ALLOWED, file, errno);
+static void lock_file(const char *file, int access, int kind) {
+  int fd = open(file, access);
+  if (fd < 0 || flock(fd, kind | LOCK_NB) != 0) fail(NOT_ALLOWED, file, errno);
 }
 
 int main(int argc, char **argv) {
@@ -49,7 +51,9 @@ int main(int argc, char **argv) {
     if (strcmp(argv[index], "--group") == 0)
       join_group(argv[index + 1]);
     else if (strcmp(argv[index], "--lock") == 0)
-      lock_file(argv[index + 1]);
+      lock_file(argv[index + 1], O_RDWR, LOCK_EX);
+    else if (strcmp(argv[index], "--lock-shared") == 0)
+      lock_file(argv[index + 1], O_RDONLY, LOCK_SH);
     else
       fail(NOT_STARTED, argv[index], EINVAL);
   }

@@ -27,7 +27,7 @@ const COPY_MOUNTED_MS_MAX = LIMITS.sandboxCopyMsBase / 2;
 /** How long a container that has just ended may still have its disk mounted. */
 const FREE_MS_MAX = 10_000;
 const LOOK_MS = 20;
-/** leash.c: the lock was taken. */
+/** leash.c: somebody else has the lock. */
 const EXIT_LOCKED = 126;
 
 const Record = Type.Object({ imageDir: Type.String({ pattern: '^/' }) });
@@ -80,7 +80,8 @@ export async function makeDisk(
 /**
  * Gives a sandbox a copy of another one's disk.
  * @param isMounted the container that has it stands still, and everything it wrote is in the file
- * @throws AppError `unavailable` when that container would stand still for too long
+ * @throws AppError `unavailable` when that container would stand still for too long, or somebody
+ *   keeps the disk locked
  */
 export async function copyDisk(
   from: string,
@@ -89,10 +90,14 @@ export async function copyDisk(
 ): Promise<void> {
   const { file, imageDir } = await imageOf(from);
   // The loop device of a mounted disk has the lock.
-  const options = isMounted ? { timeoutMs: COPY_MOUNTED_MS_MAX } : { lock: file };
+  const options = isMounted ? { timeoutMs: COPY_MOUNTED_MS_MAX } : { sharedLock: file };
   try {
     await placeDisk(to, imageDir, (path) => copyFile(file, path, options));
   } catch (error) {
+    if (isLocked(error)) {
+      const message = 'its disk is still in use; try again';
+      throw new AppError('unavailable', message, { cause: error });
+    }
     if (!(error instanceof ProgramTimeoutError)) throw error;
     const message = 'its disk holds more than can be copied now; stop it, and fork it then';
     throw new AppError('unavailable', message, { cause: error });
@@ -116,11 +121,17 @@ async function placeDisk(
   await syncPath(directory);
 }
 
-/** Shares the blocks where the file system can, and copies only what there is. */
+const isLocked = (error: unknown): boolean =>
+  error instanceof ProgramError && error.exitCode === EXIT_LOCKED;
+
+/**
+ * Shares the blocks where the file system can, and copies only what there is. Any number of copies
+ * of one disk are made at once: each has a shared lock on it, as snapshots have many readers.
+ */
 async function copyFile(
   from: string,
   to: string,
-  options: { readonly lock?: string; readonly timeoutMs?: number } = {},
+  options: { readonly sharedLock?: string; readonly timeoutMs?: number } = {},
 ): Promise<void> {
   const args = ['--reflink=auto', '--sparse=always', from, to];
   const deadline = performance.now() + FREE_MS_MAX;
@@ -129,8 +140,7 @@ async function copyFile(
       await run('cp', args, { timeoutMs: COPY_MS_MAX, ...options });
       return;
     } catch (error) {
-      const isLocked = error instanceof ProgramError && error.exitCode === EXIT_LOCKED;
-      if (!isLocked || performance.now() > deadline) throw error;
+      if (!isLocked(error) || performance.now() > deadline) throw error;
       await sleep(LOOK_MS);
     }
   }

@@ -11,6 +11,8 @@ export function keepProgramsIn(group: string): void {
 export interface LeashOptions {
   /** A file that the program holds locked while it runs. */
   readonly lock?: string | undefined;
+  /** The same for a program that only reads the file: others may read it meanwhile. */
+  readonly sharedLock?: string | undefined;
   /** `cgroup.procs` files of further control groups that the program joins. */
   readonly groups?: readonly string[];
 }
@@ -22,7 +24,7 @@ export interface LeashOptions {
 export function leashed(
   program: string,
   args: readonly string[],
-  { lock, groups = [] }: LeashOptions = {},
+  { lock, sharedLock, groups = [] }: LeashOptions = {},
 ): readonly [string, ...string[]] {
   const all = joined === undefined ? groups : [joined, ...groups];
   return [
@@ -30,6 +32,7 @@ export function leashed(
     String(process.pid),
     ...all.flatMap((group) => ['--group', group]),
     ...(lock === undefined ? [] : ['--lock', lock]),
+    ...(sharedLock === undefined ? [] : ['--lock-shared', sharedLock]),
     ...['--', program, ...args],
   ];
 }

@@ -55,29 +55,36 @@ export const overduePrograms = (): number => overdue.size;
 export function spawnLeashed(
   program: string,
   args: readonly string[],
-  { lock, groups, ...options }: SpawnOptions & LeashOptions = {},
+  { lock, sharedLock, groups, ...options }: SpawnOptions & LeashOptions = {},
 ): ChildProcess {
   const [path, ...rest] = leashed(program, args, {
-    lock,
+    ...{ lock, sharedLock },
     ...(groups === undefined ? {} : { groups }),
   });
   return spawn(path, rest, options);
 }
 
+interface RunOptions extends Pick<LeashOptions, 'lock' | 'sharedLock'> {
+  readonly timeoutMs?: number;
+  readonly input?: string;
+  readonly outputBytesMax?: number;
+}
+
 /**
  * Runs a program to its end and returns its output. For short programs (mke2fs, runc delete …):
  * bounded in time and output.
- * @param options.lock a file that the program holds locked while it runs
+ * @param options.lock a file that the program holds locked while it runs; `sharedLock`: one that it
+ *   only reads
  * @throws ProgramError when it fails; ProgramTimeoutError when its time is over, though it may hang
  *   on
  */
 export async function run(
   program: string,
   args: readonly string[],
-  options: { timeoutMs?: number; input?: string; lock?: string; outputBytesMax?: number } = {},
+  options: RunOptions = {},
 ): Promise<string> {
-  const { timeoutMs = TIMEOUT_MS, input = '', lock, outputBytesMax = OUTPUT_BYTES_MAX } = options;
-  const { started, stdin, stdout } = await startWithPipes(program, args, lock);
+  const { timeoutMs = TIMEOUT_MS, input = '', outputBytesMax = OUTPUT_BYTES_MAX } = options;
+  const { started, stdin, stdout } = await startWithPipes(program, args, options);
   let output = '';
   stdout.on('data', (chunk: Buffer) => {
     if (output.length < outputBytesMax) output += chunk.toString('utf8');
@@ -104,7 +111,7 @@ interface Piped {
 async function startWithPipes(
   program: string,
   args: readonly string[],
-  lock: string | undefined,
+  { lock, sharedLock }: RunOptions,
 ): Promise<Piped> {
   const [inputEnd, inputFd] = native.pipe();
   const stdin = new Socket({ fd: inputFd, readable: false, writable: true });
@@ -116,7 +123,7 @@ async function startWithPipes(
     stdout = new Socket({ fd: output[0], readable: true, writable: false });
     // A program may end without reading its input.
     for (const socket of [stdin, stdout]) socket.on('error', () => undefined);
-    const options = { lock, environment: process.env };
+    const options = { lock, sharedLock, environment: process.env };
     const ends = [inputEnd, outputEnd, outputEnd];
     const started = await startLeashed(program, args, ends, options);
     return { started, stdin, stdout };

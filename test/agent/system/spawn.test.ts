@@ -1,5 +1,11 @@
+import assert from 'node:assert';
+import { existsSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import test from 'ava';
 import { ProgramError, ProgramTimeoutError, run } from '../../../agent/system/spawn.ts';
+import { temporaryDirectory } from '../../helpers/temporary.ts';
+import { waitFor } from '../../helpers/wait.ts';
 
 test('gives what a program printed', async (t) => {
   t.is(await run('sh', ['-c', 'cat; echo err >&2'], { input: 'in\n' }), 'in\nerr\n');
@@ -23,4 +29,32 @@ test('a program that takes too long is killed', async (t) => {
 test('endless words are cut, and input may go unread', async (t) => {
   const output = await run('sh', ['-c', 'head -c 10000000 /dev/zero'], { input: 'x'.repeat(1e6) });
   t.true(output.length < 1e6);
+});
+
+test('programs that read a locked file run side by side, and none beside one that has it alone', async (t) => {
+  await using directory = await temporaryDirectory();
+  const path = join(directory.path, 'file');
+  await writeFile(path, '');
+  const refused = { instanceOf: ProgramError, message: /^true ended with 126/u };
+  // Each ends only once the other runs.
+  const meet = (own: string, other: string): Promise<string> =>
+    run('sh', ['-c', 'touch "$1"; until [ -e "$2" ]; do sleep 0.01; done', 'sh', own, other], {
+      sharedLock: path,
+    });
+  const [one, two] = [join(directory.path, 'one'), join(directory.path, 'two')];
+  await t.notThrowsAsync(Promise.all([meet(one, two), meet(two, one)]));
+  for (const [held, wanted] of [
+    [{ sharedLock: path }, { lock: path }],
+    [{ lock: path }, { sharedLock: path }],
+  ] as const) {
+    const [begun, end] = ['begun', 'end'].map((name) => join(directory.path, name));
+    assert(begun !== undefined && end !== undefined);
+    const command = 'touch "$1"; until [ -e "$2" ]; do sleep 0.01; done; rm "$1" "$2"';
+    const holding = run('sh', ['-c', command, 'sh', begun, end], held);
+    await waitFor('the program to begin', async () => existsSync(begun));
+    await t.throwsAsync(run('true', [], wanted), refused);
+    await writeFile(end, '');
+    await holding;
+    await t.notThrowsAsync(run('true', [], wanted));
+  }
 });
