@@ -2,6 +2,7 @@ import { access, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Backoff } from '../../shared/backoff.ts';
 import { ignoring } from '../../shared/errors.ts';
+import { MachineFault } from '../guest-link/guest-errors.ts';
 import {
   type CgroupHost,
   killProcess,
@@ -122,7 +123,7 @@ export class MachineCgroup {
 
   /**
    * Stops every process of the machine where it is; none of them can prevent or notice it.
-   * @throws Error when they do not all stand still in time; they run on then
+   * @throws MachineFault when they do not all stand still in time; they run on then
    */
   async freeze(timeoutMs: number): Promise<void> {
     const deadline = performance.now() + timeoutMs;
@@ -133,7 +134,7 @@ export class MachineCgroup {
       if (await this.#isFrozen()) return;
       if (performance.now() > deadline) {
         await this.#setFrozen(false);
-        throw new Error(`its processes did not stand still within ${timeoutMs} ms`);
+        throw new MachineFault(`its processes did not stand still within ${timeoutMs} ms`);
       }
     }
   }

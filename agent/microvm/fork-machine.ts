@@ -29,6 +29,7 @@ export async function forkRunning(
   vmId: string,
   running: MicrovmMachine,
   child: MachineOwner,
+  continued: () => void,
 ): Promise<void> {
   const { disks } = pathsOf(host, vmId);
   const directory = directoryOf(host, vmId);
@@ -42,11 +43,12 @@ export async function forkRunning(
   await mkdir(directoryOf(host, child.vmId), { mode: 0o700 });
   const place = { directory: pathsOf(host, child.vmId).checkpoint, template };
   try {
-    const shared = await forkMachine(machine, place, async () => {
+    const switchDisk = async (): Promise<readonly string[]> => {
       const split = made ?? (await splitDisk(disks, base.path, uid));
       if (split.isNew) await switchLayer(machine.monitor, split.fresh);
       return split.shared;
-    });
+    };
+    const shared = await forkMachine(machine, place, switchDisk, continued);
     const layers = await copyLayers(host, { directory, base, shared }, child);
     await failpoint('sync copy', () => syncPaths(layers));
   } catch (error) {

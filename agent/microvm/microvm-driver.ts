@@ -186,12 +186,16 @@ export class MicrovmDriver implements MachineDriver {
     this.#machines.remove(vmId);
   }
 
-  async fork(vmId: string, child: MachineOwner): Promise<void> {
+  async fork(
+    vmId: string,
+    child: MachineOwner,
+    continued: () => void = () => undefined,
+  ): Promise<void> {
     const running = this.#machines.find(vmId);
     try {
       await (running === undefined
         ? forkAtRest(this.#host, vmId, child)
-        : forkRunning(this.#host, vmId, running, child));
+        : forkRunning(this.#host, vmId, running, child, continued));
     } catch (error) {
       await this.remove(child.vmId);
       throw toForkError(error);

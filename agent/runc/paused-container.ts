@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { toError } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import { hostBootId, isAlive } from '../../shared/process-id.ts';
 import { readIdentity } from '../machines/shim-files.ts';
 import { untilRunning } from '../machines/until-running.ts';
@@ -22,14 +23,21 @@ import type { RuncMachine } from './runc-machine.ts';
 
 const MARK = 'paused.json';
 const FREEZE_MS_MAX = 10_000;
-const SYNC_MS_MAX = 60_000;
+/** Less than its sandbox would be ended for (copy-gate.ts). */
+const PAUSE_MS_MAX = LIMITS.sandboxCopyMsBase;
 
-/** Stops every process of a container where it is, and writes what it has of its disk. */
-export async function standStill(machine: RuncMachine): Promise<void> {
-  await machine.cgroup.freeze(FREEZE_MS_MAX);
+/**
+ * Stops every process of a container where it is, and writes what it has of its disk. When that
+ * fails, the container runs on.
+ * @throws MachineFault, ProgramTimeoutError when both take longer than `msMax`
+ */
+export async function standStill(machine: RuncMachine, msMax: number): Promise<void> {
+  const until = performance.now() + msMax;
+  await machine.cgroup.freeze(Math.min(FREEZE_MS_MAX, msMax));
   try {
+    const timeoutMs = Math.max(1, until - performance.now());
     // By the root of its first process: the host has the disk mounted nowhere.
-    await run('sync', ['--file-system', `/proc/${machine.pid}/root`], { timeoutMs: SYNC_MS_MAX });
+    await run('sync', ['--file-system', `/proc/${machine.pid}/root`], { timeoutMs });
   } catch (error) {
     await machine.cgroup.thaw();
     throw error;
@@ -51,7 +59,7 @@ export async function pauseContainer(
   machine: RuncMachine,
 ): Promise<void> {
   const { run: runDir } = pathsOf(host, vmId);
-  await failpoint('stop processes', () => standStill(machine));
+  await failpoint('stop processes', () => standStill(machine, PAUSE_MS_MAX));
   try {
     await failpoint('mark paused', () => writeDurably(runDir, MARK, '{}'));
   } catch (error) {

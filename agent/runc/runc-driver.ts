@@ -129,10 +129,14 @@ export class RuncDriver implements MachineDriver {
     this.#machines.remove(vmId);
   }
 
-  async fork(vmId: string, child: MachineOwner): Promise<void> {
+  async fork(
+    vmId: string,
+    child: MachineOwner,
+    continued: () => void = () => undefined,
+  ): Promise<void> {
     firstIdOf(this.#host, child.uid);
     try {
-      await forkContainer(this.#host, vmId, this.#machines.find(vmId), child);
+      await forkContainer(this.#host, vmId, this.#machines.find(vmId), child, continued);
     } catch (error) {
       await this.remove(child.vmId);
       throw toForkError(error);

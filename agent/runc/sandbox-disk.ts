@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import Type from 'typebox';
 import { AppError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
 import { compile } from '../../shared/validate.ts';
+import { failpoint } from '../system/failpoint.ts';
 import { ProgramError, ProgramTimeoutError, run } from '../system/spawn.ts';
 import { syncPath, writeDurably } from '../system/write-durably.ts';
 import { readRecord } from '../system/read-record.ts';
@@ -20,10 +20,6 @@ const FILE = 'upper.ext4';
 const RECORD = 'disk.json';
 /** Time for a whole disk, which may be large. */
 const COPY_MS_MAX = 600_000;
-/**
- * Time while the container stands still: less than its sandbox would be ended for (copy-gate.ts).
- */
-const COPY_MOUNTED_MS_MAX = LIMITS.sandboxCopyMsBase / 2;
 /** How long a container that has just ended may still have its disk mounted. */
 const FREE_MS_MAX = 10_000;
 const LOOK_MS = 20;
@@ -79,25 +75,19 @@ export async function makeDisk(
 
 /**
  * Gives a sandbox a copy of another one's disk.
- * @param isMounted the container that has it stands still, and everything it wrote is in the file
- * @throws AppError `unavailable` when that container would stand still for too long, or somebody
- *   keeps the disk locked
+ * @param copy copies the file ({@link copyAtRest}, {@link copyMounted}). The source's state matters
+ *   until then: what makes the copy durable, and shows it, comes afterwards
+ * @throws AppError `unavailable` when the copy takes too long; what `copy` throws
  */
 export async function copyDisk(
   from: string,
   to: string,
-  { isMounted }: { readonly isMounted: boolean },
+  copy: (file: string, path: string) => Promise<void>,
 ): Promise<void> {
   const { file, imageDir } = await imageOf(from);
-  // The loop device of a mounted disk has the lock.
-  const options = isMounted ? { timeoutMs: COPY_MOUNTED_MS_MAX } : { sharedLock: file };
   try {
-    await placeDisk(to, imageDir, (path) => copyFile(file, path, options));
+    await placeDisk(to, imageDir, (path) => copy(file, path));
   } catch (error) {
-    if (isLocked(error)) {
-      const message = 'its disk is still in use; try again';
-      throw new AppError('unavailable', message, { cause: error });
-    }
     if (!(error instanceof ProgramTimeoutError)) throw error;
     const message = 'its disk holds more than can be copied now; stop it, and fork it then';
     throw new AppError('unavailable', message, { cause: error });
@@ -116,31 +106,49 @@ async function placeDisk(
   await rm(partial, { force: true });
   await writeDurably(directory, RECORD, JSON.stringify({ imageDir }));
   await make(partial);
-  await syncPath(partial);
-  await rename(partial, join(directory, FILE));
-  await syncPath(directory);
+  await failpoint('place disk', async () => {
+    await syncPath(partial);
+    await rename(partial, join(directory, FILE));
+    await syncPath(directory);
+  });
 }
 
-const isLocked = (error: unknown): boolean =>
-  error instanceof ProgramError && error.exitCode === EXIT_LOCKED;
-
-/**
- * Shares the blocks where the file system can, and copies only what there is. Any number of copies
- * of one disk are made at once: each has a shared lock on it, as snapshots have many readers.
- */
+/** Shares the blocks where the file system can, and copies only what there is. */
 async function copyFile(
   from: string,
   to: string,
   options: { readonly sharedLock?: string; readonly timeoutMs?: number } = {},
 ): Promise<void> {
   const args = ['--reflink=auto', '--sparse=always', from, to];
+  await run('cp', args, { timeoutMs: COPY_MS_MAX, ...options });
+}
+
+/**
+ * Copies a disk whose container stands still, after everything that it wrote is in the file. The
+ * loop device has the lock on it.
+ * @throws ProgramTimeoutError
+ */
+export const copyMounted = (from: string, to: string, timeoutMs: number): Promise<void> =>
+  copyFile(from, to, { timeoutMs: Math.max(1, timeoutMs) });
+
+/**
+ * Copies a disk that no container has. Any number of copies of one are made at once, as of a
+ * snapshot: each has a shared lock on it.
+ * @throws AppError `unavailable` when a container keeps the disk locked; ProgramTimeoutError
+ */
+export async function copyAtRest(from: string, to: string): Promise<void> {
   const deadline = performance.now() + FREE_MS_MAX;
   for (;;) {
     try {
-      await run('cp', args, { timeoutMs: COPY_MS_MAX, ...options });
+      await copyFile(from, to, { sharedLock: from });
       return;
     } catch (error) {
-      if (!isLocked(error) || performance.now() > deadline) throw error;
+      const isLocked = error instanceof ProgramError && error.exitCode === EXIT_LOCKED;
+      if (!isLocked) throw error;
+      if (performance.now() > deadline) {
+        const message = 'its disk is still in use; try again';
+        throw new AppError('unavailable', message, { cause: error });
+      }
       await sleep(LOOK_MS);
     }
   }

@@ -22,12 +22,17 @@ export class CopyGate {
     return this.#copying;
   }
 
-  /** Closes the gate until `copying` settles. @param overdue called once if that takes longer */
-  hold(copying: Promise<unknown>, msMax: number, overdue: () => void): void {
+  /**
+   * Closes the gate until `copying` settles.
+   * @param overdue called once if that takes longer than `msMax`
+   * @returns a function that lifts the deadline once the machine runs on; the gate stays closed
+   */
+  hold(copying: Promise<unknown>, msMax: number, overdue: () => void): () => void {
     const lift = setDeadline(msMax, this.#storage, overdue);
     this.#copying = copying.catch(toError).finally(() => {
       lift();
       this.#copying = undefined;
     });
+    return lift;
   }
 }

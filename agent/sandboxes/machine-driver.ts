@@ -191,10 +191,12 @@ export interface MachineDriver {
    * machine, which stands still for a moment, or of the checkpoint, or there is none, which
    * `hasCheckpoint` of the copy tells. A machine without a disk yields a copy without one. When this
    * rejects, nothing of the copy is left.
+   * @param continued called once a running machine runs on: what is left to do then concerns the
+   *   copy alone
    * @throws AppError `unavailable` when the machine or its guest ended or does not answer,
    *   `sandbox_start_conflict` when its disk cannot be copied once more
    */
-  fork(vmId: string, child: MachineOwner): Promise<void>;
+  fork(vmId: string, child: MachineOwner, continued?: () => void): Promise<void>;
   /**
    * Lets a recovered machine continue if a former agent ended during its pause or fork; does
    * nothing otherwise.

@@ -483,13 +483,15 @@ export class SandboxActor {
   }
 
   /**
-   * Copies machine or disk while actions wait. If the copy takes too long, the machine is killed.
+   * Copies machine or disk while actions wait. A machine that does not run on in time is killed.
    */
   async #copyTo(child: MachineOwner): Promise<StartState> {
     const { deps, copies, current } = this.#context;
     const { vmId, config } = this.row;
-    const copying = deps.driver.fork(vmId, child);
-    copies.hold(copying, copyMsMax(config.memSizeMib), () => current.killOverdue(NOT_CONTINUED));
+    let lift: (() => void) | undefined;
+    const copying = deps.driver.fork(vmId, child, () => lift?.());
+    const kill = (): void => current.killOverdue(NOT_CONTINUED);
+    lift = copies.hold(copying, copyMsMax(config.memSizeMib), kill);
     await copying;
     const hasMemory = await deps.driver.hasCheckpoint(child.vmId);
     return hasMemory ? 'pending_resume' : 'pending_start';

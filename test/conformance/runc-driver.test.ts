@@ -1,10 +1,15 @@
 /* The driver of containers does what every driver does, and confines and bounds its containers. */
+import assert from 'node:assert';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { readFile, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
 import { connectSocket } from '../../agent/machines/connect-socket.ts';
+import { copyRunning } from '../../agent/runc/fork-container.ts';
+import { RuncMachine } from '../../agent/runc/runc-machine.ts';
+import { run } from '../../agent/system/spawn.ts';
 import { MiB } from '../../shared/units.ts';
 import { begin, boot, outputOf, prioritiesIn } from '../helpers/machines.ts';
 import { FIRST_ID, RuncMachines } from '../helpers/runc-machines.ts';
@@ -108,6 +113,25 @@ test('a deleted sandbox leaves no file, loop device or group', async (t) => {
     readFile(join('/sys/block', name, 'loop/backing_file'), 'utf8').catch(() => ''),
   );
   t.false((await Promise.all(files)).some((file) => file.includes(spec.vmId)));
+});
+
+test('a source runs on before its copy is durable, and after one that takes too long', async (t) => {
+  const { driver } = t.context;
+  const [spec, child] = [await ownSpec(t), await ownSpec(t)];
+  const machine = await boot(driver, spec);
+  const isShown: boolean[] = [];
+  const disk = join(host.runDir(child.vmId), '../disk/upper.ext4');
+  await driver.fork(spec.vmId, child, () => isShown.push(existsSync(disk)));
+  t.deepEqual(isShown, [false]);
+  t.true(existsSync(disk));
+  assert(machine instanceof RuncMachine);
+  // Nobody writes to it, so that its copy never ends.
+  const from = join(host.dataDir, 'endless');
+  await run('mkfifo', [from]);
+  const copying = copyRunning(machine, { from, to: join(host.dataDir, 'copy') }, 1_000);
+  await t.throwsAsync(copying, { code: 'unavailable' });
+  t.is(await outputOf(machine, 'echo runs'), 'runs');
+  await machine.kill();
 });
 
 testLifecycle(test);

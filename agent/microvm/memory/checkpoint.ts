@@ -115,6 +115,7 @@ export async function requireAnswers(
  * Makes a durable checkpoint of a running machine, from which a copy can start. The machine stands
  * still for a moment and continues.
  * @param splitDisk called while the machine is stopped; puts an empty layer on its disk
+ * @param continued called once it has continued; its checkpoint is made durable afterwards
  * @returns the result of `splitDisk`
  * @throws MachineStateError when the machine does not continue: the caller must kill it
  */
@@ -122,9 +123,11 @@ export async function forkMachine<T>(
   machine: LiveMachine,
   place: CheckpointPlace,
   splitDisk: () => Promise<T>,
+  continued: () => void = () => undefined,
 ): Promise<T> {
   try {
     const { marker, split } = await captureRunning(machine, place, splitDisk);
+    continued();
     await commit(place.directory, marker);
     return split;
   } catch (error) {

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { copyDisk, makeDisk } from '../../../agent/runc/sandbox-disk.ts';
+import { copyAtRest, copyDisk, makeDisk } from '../../../agent/runc/sandbox-disk.ts';
 import { run } from '../../../agent/system/spawn.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { waitFor } from '../../helpers/wait.ts';
@@ -19,7 +19,7 @@ test('a disk at rest is copied while another copy of it is being made', async (t
     sharedLock: join(source, 'upper.ext4'),
   });
   await waitFor('the other copy to begin', async () => existsSync(begun));
-  await copyDisk(source, copy, { isMounted: false });
+  await copyDisk(source, copy, copyAtRest);
   await writeFile(end, '');
   await copying;
   t.is(await readFile(join(copy, 'upper.ext4'), 'utf8'), 'a disk');
