@@ -1,5 +1,3 @@
-const REPLACEMENT = 0xfffd;
-
 /** The length of the longest end of a text that another one begins with (Knuth, Morris, Pratt). */
 function overlapOf(former: string, text: string): number {
   // For each beginning of the text, the longest shorter one that is also its end.
@@ -31,10 +29,8 @@ export class NewOutput {
 
   /** @param kept what is kept of the stream now @param isWhole whether nothing more comes */
   in(kept: string, isWhole: boolean): string {
-    let end = kept.length;
     // A character of which the last bytes are still to come looks like that.
-    while (!isWhole && end > 0 && kept.charCodeAt(end - 1) === REPLACEMENT) end -= 1;
-    const text = kept.slice(0, end);
+    const text = isWhole ? kept : kept.replace(/\uFFFD+$/u, '');
     const seen = this.#seen;
     this.#seen = text;
     if (text.startsWith(seen)) return text.slice(seen.length);
