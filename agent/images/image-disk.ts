@@ -1,6 +1,6 @@
 import { chmod, mkdir, open, statfs, truncate } from 'node:fs/promises';
 import { MiB } from '../../shared/units.ts';
-import { mountImage, unmountImage } from '../disks/disk-mount.ts';
+import { isImageFree, mountImage, unmountImage } from '../disks/disk-mount.ts';
 import type { HostGroups } from '../system/helper-group.ts';
 import { ProgramError, run } from '../system/spawn.ts';
 import { runConfined } from './confined-tool.ts';
@@ -38,7 +38,7 @@ export interface ImageDiskSpec {
  * to is bounded by the file system itself: all of its other blocks are reserved for a user that does
  * not exist, until it is done.
  * @param onBytes told with the bytes written so far
- * @throws ImageFailure; the signal's reason. The file system is not mounted any more then
+ * @throws ImageFailure; the signal's reason, also while something keeps the file system in use
  */
 export async function makeImageDisk(
   groups: HostGroups,
@@ -56,6 +56,7 @@ export async function makeImageDisk(
       () => undefined,
     );
   }, LOOK_MS);
+  let isFree = false;
   try {
     await unpack(groups, layout, spec, signal);
     // Here, and not while it is unmounted, where the time is short.
@@ -64,11 +65,14 @@ export async function makeImageDisk(
     throw error instanceof ProgramError ? explain(error, bytesMax) : error;
   } finally {
     clearInterval(timer);
-    await unmountImage(path, mountPoint);
+    ({ isFree } = await unmountImage(path, mountPoint));
   }
-  await run('debugfs', ['-w', '-f', '-', path], {
-    input: 'ssv r_blocks_count 0\nssv def_resuid 0\n',
-  });
+  // The kernel writes to it until its last user is gone, such as a process with a copy of the mount.
+  while (!isFree) {
+    signal.throwIfAborted();
+    isFree = await isImageFree(path);
+  }
+  await releaseBlocks(path);
   await chmod(path, 0o444);
   await run('sync', [path], { timeoutMs: SYNC_MS_MAX });
 }
@@ -98,6 +102,21 @@ async function format({ path, sizeBytes, bytesMax }: ImageDiskSpec): Promise<voi
     new RegExp(`^Reserved block count:\\s+${reserved}$`, 'mu').test(changed) &&
     new RegExp(`^Reserved blocks uid:\\s+${RESERVED_UID}\\b`, 'mu').test(changed);
   if (!isReserved) throw new Error(`the blocks of ${path} beyond its bound cannot be reserved`);
+}
+
+/** Gives back the reserved blocks. @throws Error when the file system is not whole afterwards */
+async function releaseBlocks(path: string): Promise<void> {
+  await run('debugfs', ['-w', '-f', '-', path], {
+    input: 'ssv r_blocks_count 0\nssv def_resuid 0\n',
+  });
+  // debugfs succeeds whatever becomes of its commands, and no other build replaces this image.
+  const described = await run('dumpe2fs', ['-h', path]);
+  const isWhole =
+    /^Filesystem state:\s+clean$/mu.test(described) &&
+    /^Reserved block count:\s+0$/mu.test(described) &&
+    /^Reserved blocks uid:\s+0\b/mu.test(described) &&
+    !/^Filesystem features:.*\bneeds_recovery\b/mu.test(described);
+  if (!isWhole) throw new Error(`the file system of ${path} is not whole after it was unmounted`);
 }
 
 async function unpack(

@@ -1,7 +1,17 @@
 import { execFile } from 'node:child_process';
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import {
+  mkdir,
+  mkdtemp,
+  open as openFile,
+  readdir,
+  readFile,
+  rm,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { gunzipSync, zstdCompressSync } from 'node:zlib';
 import test from 'ava';
@@ -19,6 +29,7 @@ import {
   layerOf,
   TestRegistry,
 } from '../../helpers/registry.ts';
+import { waitFor } from '../../helpers/wait.ts';
 
 const execute = promisify(execFile);
 const accountId = 'account';
@@ -393,4 +404,33 @@ test.serial('a build that nobody waits for any more leaves nothing', async (t) =
       point,
     );
   }
+});
+
+/** Where the host unpacks an image at present; resolves as soon as that is mounted. */
+async function unpackingAt(): Promise<string> {
+  for (;;) {
+    const mounts = await readFile('/proc/self/mountinfo', 'utf8');
+    const places = mounts.split('\n').map((line) => line.split(' ')[4] ?? '');
+    const place = places.find((at) => at.startsWith(host.dataDir) && at.endsWith('/unpacking'));
+    if (place !== undefined) return place;
+    await setImmediate();
+  }
+}
+
+test.serial('an image is finished once nothing uses its file system any more', async (t) => {
+  const content = randomBytes(16 * 2 ** 20);
+  const reference = await open.push('used', 'one', imageOf([layerOf([{ name: 'file', content }])]));
+  const building = host.builder.bring({ reference }, { accountId });
+  const place = await unpackingAt();
+  await using used = await openFile(place);
+  const awaited = `await ${join(dirname(place), 'root.ext4')}`;
+  const isAwaited = async (): Promise<boolean> =>
+    (await processesMarked(dirname(place))).some((line) => line.includes(awaited));
+  await waitFor('the build to wait', isAwaited, 20_000);
+  await used.close();
+  const held = await building;
+  const { stdout } = await execute('dumpe2fs', ['-h', held.image.rootDisk]);
+  held.release();
+  t.regex(stdout, /^Reserved block count:\s+0$/mu);
+  t.notRegex(stdout, /needs_recovery/u);
 });
