@@ -86,17 +86,21 @@ test('a disk that is used again, or has to stay, is left', async (t) => {
   t.deepEqual(asked, ['stays', 'next', 'stays'], 'once each time');
 });
 
-test('accounts that come at once get the place of one idle disk each', async (t) => {
-  const { attachments, leaveIdle, takeAll } = openScene(4);
+test('the place of an idle disk is for the account that it was detached for', async (t) => {
+  const { attachments, takeAll } = openScene(4);
   await takeAll('a');
   await takeAll('b');
-  const ends = Promise.withResolvers<boolean>();
-  leaveIdle('a', 'only', ends.promise);
-  const first = attachments.take('c');
-  await t.throwsAsync(attachments.take('d'), REFUSED);
-  ends.resolve(true);
-  await first;
-  await t.throwsAsync(attachments.take('d'), REFUSED);
+  attachments.markIdle({
+    accountId: 'a',
+    detachIdle: async () => {
+      await t.throwsAsync(attachments.take('d'), REFUSED, 'nobody else takes the disk');
+      attachments.release('a');
+      await t.throwsAsync(attachments.take('d'), REFUSED, 'nor its place');
+      return true;
+    },
+  });
+  await attachments.take('c');
+  t.plan(2);
 });
 
 test('a disk that is attached already is counted, and never refused', async (t) => {
