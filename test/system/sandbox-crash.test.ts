@@ -46,19 +46,27 @@ function sample(points: readonly string[]): string[] {
     .map(({ point }) => point);
 }
 
-/** Asserts that everything left on the host belongs to an existing sandbox. */
-async function assertNothingElse({ stack, api }: CrashContext): Promise<void> {
+/** What is on the host and belongs to no sandbox. */
+async function findOthers({ stack, api }: CrashContext): Promise<string[]> {
   const { sandboxes } = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
   const ids = new Set(sandboxes.map((sandbox) => sandbox.sandbox_id));
   const dataDir = stack.environment['AGENT_DATA_DIR'] ?? '';
   const kept = await readdir(join(dataDir, 'sandboxes')).catch(() => []);
-  assert.deepEqual(
-    kept.filter((name) => !ids.has(name)),
-    [],
-  );
   const running = sandboxes.filter(({ status }) => status === 'running');
   const machines = await machinesOf([...ids]);
-  assert.equal(machines.length, running.length, machines.join(', '));
+  const isRight = machines.length === running.length;
+  return [
+    ...kept.filter((name) => !ids.has(name)),
+    ...(isRight ? [] : [`${running.length} run, on ${machines.join(', ') || 'no machine'}`]),
+  ];
+}
+
+/** Asserts that everything left on the host soon belongs to an existing sandbox. */
+async function assertNothingElse(context: CrashContext): Promise<void> {
+  let others: string[] = [];
+  const isAll = async (): Promise<boolean> => (others = await findOthers(context)).length === 0;
+  await waitFor('nothing else to be there', isAll).catch(() => undefined);
+  assert.deepEqual(others, []);
 }
 
 const SETTLED_MS = 120_000;

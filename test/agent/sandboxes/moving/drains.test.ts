@@ -64,8 +64,9 @@ serial(
       await region.order(taker, 'up');
       await giver.ask({ call: 'act', id: source.id, action: 'resume' });
     }
-    for (const { id } of (await Promise.all(region.hosts.map((host) => host.rows()))).flat()) {
-      if (id === source.id) continue;
+    // No host has a row of one that is on its way.
+    for (const id of [starting, copy]) {
+      if ((await region.hostOf(id)) === undefined) continue;
       const { host } = await rested(region, id);
       await remove(host, id);
     }

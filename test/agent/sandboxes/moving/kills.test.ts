@@ -86,7 +86,10 @@ async function drain(t: ExecutionContext, region: MovingRegion, kill?: Kill): Pr
   if (!victim.isRunning && kill?.fate === 'comes back') await victim.start();
   else if (!victim.isRunning) {
     await region.fence(victim);
-    if (victim === taker) await region.order((end = giver), 'up');
+    if (victim === taker) {
+      await region.order((end = giver), 'up');
+      await region.follows(end, 'up'); // Before, it may give up once more what it has got back.
+    }
   }
   for (const known of all) await check(t, region, known, end);
   return reached;
