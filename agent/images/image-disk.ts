@@ -67,7 +67,7 @@ export async function makeImageDisk(
     clearInterval(timer);
     ({ isFree } = await unmountImage(path, mountPoint));
   }
-  // The kernel writes to it until its last user is gone, such as a process with a copy of the mount.
+  // The kernel writes to it until its last user is gone: a process with a copy of the mount, say.
   while (!isFree) {
     signal.throwIfAborted();
     isFree = await isImageFree(path);

@@ -18,7 +18,7 @@ const STILL_MS_MAX = 0.75 * LIMITS.sandboxCopyMsBase;
 
 /**
  * Gives a sandbox that does not exist yet a copy of another one's disk; the memory stays behind. A
- * container that runs stands still while the file is copied, and not while the copy is made durable.
+ * container that runs stands still while the file is copied, not while the copy is made durable.
  * @param continued called once a container that runs goes on
  */
 export async function forkContainer(

@@ -115,7 +115,7 @@ test('a deleted sandbox leaves no file, loop device or group', async (t) => {
   t.false((await Promise.all(files)).some((file) => file.includes(spec.vmId)));
 });
 
-test('a source runs on before its copy is durable, and after one that takes too long', async (t) => {
+test('a source runs on before its copy is durable, and after one that is late', async (t) => {
   const { driver } = t.context;
   const [spec, child] = [await ownSpec(t), await ownSpec(t)];
   const machine = await boot(driver, spec);
