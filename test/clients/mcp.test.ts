@@ -285,6 +285,20 @@ test('starts processes, writes to them and reads on', async (t) => {
   });
 });
 
+test('output of a process ends with a whole character, unless nothing else comes', async (t) => {
+  const { client, sandbox } = t.context;
+  const command = String.raw`printf 'a\342\202'; read _; printf '\254\342'; sleep 1000`;
+  const { process_id } = await data(client, 'process_start', { sandbox, command });
+  const process = { sandbox, process_id };
+  t.like(await data(client, 'process_output', process), { stdout: 'a', next_offset: 1 });
+  await data(client, 'process_input', { ...process, content: '\n' });
+  const second = await data(client, 'process_output', { ...process, offset: 1 });
+  t.like(second, { stdout: '€', next_offset: 4 });
+  const third = await data(client, 'process_output', { ...process, offset: 4, wait_seconds: 0 });
+  t.like(third, { stdout: '\ufffd', next_offset: 5 });
+  await data(client, 'process_kill', process);
+});
+
 test('pauses, resumes and waits', async (t) => {
   const { client } = t.context;
   const { sandbox_id: sandbox } = await data(client, 'sandbox_create', { mem_size_mib: 256 });

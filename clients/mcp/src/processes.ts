@@ -1,7 +1,8 @@
 import type { Process, ProcessExit } from '@berth/sdk';
 import { z } from 'zod';
-import { EXCERPT_BYTES, Excerpt } from './excerpt.ts';
+import { EXCERPT_BYTES } from './excerpt.ts';
 import { commandFields, encodingField, findSandbox, processField, sandboxField } from './fields.ts';
+import { ProcessExcerpt } from './process-excerpt.ts';
 import { bytesOf } from './read-part.ts';
 import { describeExit, pause } from './sandboxes.ts';
 import { type Call, tool, whileTelling } from './tool.ts';
@@ -45,10 +46,7 @@ const start = tool({
 
 interface Reading {
   readonly process: Process;
-  readonly stdout: Excerpt;
-  readonly stderr: Excerpt;
-  /** The first byte that came. */
-  from: number | undefined;
+  readonly output: ProcessExcerpt;
   exit: ProcessExit | undefined;
 }
 
@@ -59,13 +57,12 @@ interface ReadingBounds {
 
 /** Reads until the process has ended, is quiet after it wrote something, or the time is over. */
 async function read(reading: Reading, bounds: ReadingBounds, { signal }: Call): Promise<void> {
-  const { process } = reading;
+  const { process, output: found } = reading;
   const chunks = process[Symbol.asyncIterator]();
   for (;;) {
-    const total = reading.stdout.total + reading.stderr.total;
-    if (total >= READ_BYTES_MAX && !bounds.waitsForExit) return;
+    if (found.total >= READ_BYTES_MAX && !bounds.waitsForExit) return;
     const leftMs = bounds.untilMs - performance.now();
-    const isQuietEnough = reading.from !== undefined && !bounds.waitsForExit;
+    const isQuietEnough = found.total > 0 && !bounds.waitsForExit;
     const next = chunks.next();
     const timer = new AbortController();
     const waitMs = Math.max(0, isQuietEnough ? Math.min(QUIET_MS, leftMs) : leftMs);
@@ -79,9 +76,7 @@ async function read(reading: Reading, bounds: ReadingBounds, { signal }: Call): 
       reading.exit = await process.exit;
       return;
     }
-    const { stream, offset, bytes } = result.value;
-    reading.from ??= offset;
-    reading[stream].add(bytes);
+    found.add(result.value);
   }
 }
 
@@ -111,10 +106,8 @@ const output = tool({
   async run({ sandbox, process_id, offset, wait_seconds, until_exit }, call) {
     const machine = await findSandbox(call, sandbox);
     const process = await machine.attach(process_id, { offset, signal: call.signal });
-    const reading: Reading = {
-      ...{ process, stdout: new Excerpt(), stderr: new Excerpt() },
-      ...{ from: undefined, exit: undefined },
-    };
+    const found = new ProcessExcerpt(offset);
+    const reading: Reading = { process, output: found, exit: undefined };
     const untilMs = performance.now() + Math.max(wait_seconds * 1000, QUIET_MS);
     const work = read(reading, { untilMs, waitsForExit: until_exit }, call);
     try {
@@ -122,13 +115,15 @@ const output = tool({
     } finally {
       process.detach();
     }
-    const { exit, from = offset, stdout, stderr } = reading;
+    const { exit } = reading;
+    // Nothing comes behind the end, and an answer without anything new would be repeated for ever.
+    if (exit !== undefined || found.total === 0) found.release();
     const { status, exit_code, reason } = exit === undefined ? noExit : describeExit(exit);
     return {
       data: {
-        ...{ stdout: stdout.text(), stderr: stderr.text() },
-        next_offset: Math.max(offset, process.offset),
-        skipped_bytes: Math.max(0, from - offset),
+        ...{ stdout: found.stdout.text(), stderr: found.stderr.text() },
+        next_offset: found.nextOffset,
+        skipped_bytes: found.skippedBytes,
         ...{ running: exit === undefined, exit_status: status, exit_code, reason },
       },
     };
