@@ -1,3 +1,5 @@
+const REPLACEMENT = 0xfffd;
+
 /** The length of the longest end of a text that another one begins with (Knuth, Morris, Pratt). */
 function overlapOf(former: string, text: string): number {
   // For each beginning of the text, the longest shorter one that is also its end.
@@ -19,6 +21,13 @@ function overlapOf(former: string, text: string): number {
   return matched;
 }
 
+/** A character of which the last bytes are still to come looks like U+FFFD. */
+function withoutOpenEnd(text: string): string {
+  let end = text.length;
+  while (end > 0 && text.charCodeAt(end - 1) === REPLACEMENT) end -= 1;
+  return text.slice(0, end);
+}
+
 /**
  * Finds the new part of a stream in what is kept of it, of which the beginning may have been dropped
  * meanwhile. Nothing tells how much: what was seen and is still kept is the longest text that ends the one and
@@ -29,8 +38,7 @@ export class NewOutput {
 
   /** @param kept what is kept of the stream now @param isWhole whether nothing more comes */
   in(kept: string, isWhole: boolean): string {
-    // A character of which the last bytes are still to come looks like that.
-    const text = isWhole ? kept : kept.replace(/\uFFFD+$/u, '');
+    const text = isWhole ? kept : withoutOpenEnd(kept);
     const seen = this.#seen;
     this.#seen = text;
     if (text.startsWith(seen)) return text.slice(seen.length);
