@@ -33,6 +33,7 @@ const NEXT: Readonly<Record<string, string>> = {
   process_not_found: 'it ended more than 15 minutes ago, or its sandbox was stopped',
   image_not_ready: 'berth image build builds it',
   rate_limited: 'try again in a moment',
+  redirected: 'use that URL: berth profile show says where the present one stands',
 };
 
 /** Words for the API's machine-readable values. */

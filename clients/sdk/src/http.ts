@@ -1,5 +1,12 @@
 import { type ApiClient, createApiClient } from './api-client.ts';
-import { ApiError, ConnectionError, NotFoundError, readFailure, toApiError } from './errors.ts';
+import {
+  ApiError,
+  BerthError,
+  ConnectionError,
+  NotFoundError,
+  readFailure,
+  toApiError,
+} from './errors.ts';
 import { randomId } from './ids.ts';
 import { backoffMs, Deadline, LinkedSignal, sleep } from './timing.ts';
 import { withinTime } from './within-time.ts';
@@ -211,8 +218,9 @@ function bodyOf<T>({ data, error, response }: Answer<T>): T {
   throw toApiError(response, error);
 }
 
+/** An error of this client's own, which a given `fetch` may throw too, says more than that no answer came. */
 const toFailure = (error: unknown): Error =>
-  error instanceof ApiError
+  error instanceof BerthError
     ? error
     : new ConnectionError('no answer came from the server', { cause: error });
 
@@ -221,7 +229,8 @@ const PROXY_STATUSES: ReadonlySet<number> = new Set([502, 503, 504]);
 
 function mayRepeat(failure: Error, retry: Retry): boolean {
   if (retry === 'never') return false;
-  if (!(failure instanceof ApiError)) return retry !== 'refused';
+  if (failure instanceof ConnectionError) return retry !== 'refused';
+  if (!(failure instanceof ApiError)) return false;
   if (failure.code === 'unknown') return retry !== 'refused' && PROXY_STATUSES.has(failure.status);
   return failure.status === 429 || (failure.status === 503 && failure.code !== 'not_enabled');
 }

@@ -191,3 +191,39 @@ test('a client of SFTP is told that the server refuses its upload, while a write
   await t.throwsAsync(all(), { message: 'the disk is full' });
   await t.throwsAsync(upload.close(), { message: 'the disk is full' });
 });
+
+test('an upload that is redirected is not sent on, and names the URL to use', async (t) => {
+  const disk = { id: 'dsk-0123456789abcdef', name: 'work' };
+  let uploads = 0;
+  const [, url] = await serve(t, (request, response) => {
+    if (request.method === 'PUT') {
+      uploads += 1;
+      response.writeHead(308, { location: 'https://berth.example/file' }).end();
+    } else response.end(JSON.stringify({ success: true, data: disk }));
+  });
+  const berth = new Berth({ baseUrl: url, apiKey: 'key-none', fetch: nodeFetch });
+  const { files } = await berth.disks.get(disk.id);
+  const content = randomBytes(3 * MiB);
+  await t.throwsAsync(
+    files.write('file', () => ReadableStream.from([content])), {
+    code: 'redirected',
+    message: `${url} redirects the upload to https://berth.example`,
+  },
+  );
+  t.is(uploads, 1);
+});
+
+test('a wait for a sandbox to run ends when it has failed', async (t) => {
+  const id = '01a20a95-15e4-7666-9759-df441ffbf723';
+  const sandbox = { sandbox_id: id, name: 'box', status: 'failed' };
+  const [, url] = await serve(t, (_request, response) => {
+    response.setHeader('content-type', 'application/json');
+    response.end(JSON.stringify({ success: true, data: sandbox }));
+  });
+  await using directory = await temporaryDirectory();
+  const cli = await Cli.in(directory.path);
+  const env = { BERTH_URL: url, BERTH_API_KEY: 'key-none' };
+  const waited = await cli.run(['sandbox', 'wait', id, '--timeout', '1s'], { env });
+  t.is(waited.code, 1);
+  t.regex(waited.stderr, /^berth: box has failed: berth sandbox get box says why, /u);
+});

@@ -17,6 +17,7 @@ import { serve } from '../../helpers/served.ts';
 import { ServedObjects } from '../../helpers/served-objects.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { Terminal } from '../../helpers/terminal.ts';
+import { MiB } from '../../../shared/units.ts';
 
 /** Serial, because a test may give up the process's rights for a while. */
 const { serial: test } = anyTest;
@@ -172,6 +173,22 @@ test('cp from a sandbox brings names that are not UTF-8, each as it is', async (
   t.deepEqual(names.map((name) => name.toString('hex')).sort(), ['fd', 'fe']);
   const file = Buffer.concat([directory, Buffer.from('/'), Buffer.of(0xfd)]);
   t.is(await readFile(file, 'utf8'), '/box/%FF/%FD');
+});
+
+test('bytes count once when an upload has to be repeated', async (t) => {
+  await using source = await temporaryDirectory();
+  await using served = await ServedObjects.start();
+  const files = { large: 'x'.repeat(2 * MiB), small: 'small' };
+  await makeFiles(source.path, files);
+  const broken = new Set<string>();
+  served.received = async (key) => {
+    if (broken.has(key)) return;
+    broken.add(key);
+    throw new Error('the first attempt breaks off');
+  };
+  const { bytes, failed } = await mirror(up(source.path), served);
+  t.is(bytes, files.large.length + files.small.length);
+  t.deepEqual([failed.length, broken.size, served.keys.length], [0, 2, 2]);
 });
 
 test('a directory of a disk may be named with /. at the end', async (t) => {

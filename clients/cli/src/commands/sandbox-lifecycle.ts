@@ -109,14 +109,20 @@ export const waitCommand = () =>
       const sandbox = await findSandbox(berth, name);
       const deadline = performance.now() + timeout * 1_000;
       const isThere = (): boolean => sandbox.status === wanted;
+      // Nothing but a start makes it run.
+      const isHopeless = (): boolean => wanted === 'running' && sandbox.status === 'failed';
       await output.during(`waiting for ${sandbox.name} to be ${wanted}`, async () => {
-        while (!isThere() && performance.now() < deadline) {
+        while (!isThere() && !isHopeless() && performance.now() < deadline) {
           await new Promise((resolve) => {
             setTimeout(resolve, POLL_MS);
           });
           await sandbox.refresh();
         }
       });
+      if (isHopeless()) {
+        const next = `berth sandbox get ${sandbox.name} says why, and berth sandbox start boots it`;
+        throw new Failure(`${sandbox.name} has failed`, next);
+      }
       if (!isThere()) {
         const next = `berth sandbox get ${sandbox.name} says more`;
         throw new Failure(`${sandbox.name} is still ${sandbox.status}`, next);

@@ -1,6 +1,6 @@
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
-import type { Fetch, FetchAnswer, FetchInit } from '@berth/sdk';
+import { BerthError, type Fetch, type FetchAnswer, type FetchInit } from '@berth/sdk';
 
 // An import would read everything that the module exports, and so load the runtime's `fetch` after all.
 const { request: requestHttp } = process.getBuiltinModule('node:http');
@@ -80,14 +80,26 @@ function send(url: string, init: FetchInit): Promise<IncomingMessage> {
   });
 }
 
+/** A stream is read once: some of it has gone to the URL that redirects. */
+function redirected(url: string, location: string): BerthError {
+  const { origin } = new URL(url);
+  const target = new URL(location, url).origin;
+  return new BerthError('redirected', `${origin} redirects the upload to ${target}`);
+}
+
 /**
  * Makes a request by `node:http`, with connections that are kept. The runtime's own `fetch` takes about 20 ms
  * to load, which is most of a short command, and more processor time for each request.
+ * @throws BerthError `redirected` when the content of an upload cannot be sent on
  */
 export const nodeFetch: Fetch = async (url, init) => {
   const message = await send(url, init);
   const { statusCode = 0, headers } = message;
   if (REDIRECTS.has(statusCode) && headers.location !== undefined) {
+    if (init.body instanceof ReadableStream) {
+      message.destroy();
+      throw redirected(url, headers.location);
+    }
     message.resume();
     return fetch(url, init); // `fetch` knows which headers may be sent on, and where to.
   }

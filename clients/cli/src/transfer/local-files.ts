@@ -87,12 +87,26 @@ export async function lookAt(path: string): Promise<LocalEntry | undefined> {
   }
 }
 
-/** The content of a file, for each attempt anew. @param sent is told how many bytes have gone */
+/**
+ * The content of a file, for each attempt anew.
+ * @param sent is told how many bytes have gone; bytes that go again in a later attempt count once
+ */
 export function contentOf(path: string, size: number, sent: (bytes: number) => void): FileContent {
-  if (size >= STREAMED_FROM_BYTES) return () => counted(createReadStream(path), sent);
+  let gone = 0;
+  const sentTo = (end: number): void => {
+    if (end <= gone) return;
+    sent(end - gone);
+    gone = end;
+  };
+  if (size >= STREAMED_FROM_BYTES) {
+    return () => {
+      let end = 0;
+      return counted(createReadStream(path), (bytes) => sentTo((end += bytes)));
+    };
+  }
   return async () => {
     const bytes = await readFile(path);
-    sent(bytes.length);
+    sentTo(bytes.length);
     return bytes;
   };
 }
