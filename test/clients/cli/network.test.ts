@@ -205,10 +205,11 @@ test('an upload that is redirected is not sent on, and names the URL to use', as
   const { files } = await berth.disks.get(disk.id);
   const content = randomBytes(3 * MiB);
   await t.throwsAsync(
-    files.write('file', () => ReadableStream.from([content])), {
-    code: 'redirected',
-    message: `${url} redirects the upload to https://berth.example`,
-  },
+    files.write('file', () => ReadableStream.from([content])),
+    {
+      code: 'redirected',
+      message: `${url} redirects the upload to https://berth.example`,
+    },
   );
   t.is(uploads, 1);
 });

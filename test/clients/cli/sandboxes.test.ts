@@ -1,7 +1,7 @@
 /* `berth sandbox …` against a real stack; terminals are real, with tmux at their other end. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, mkdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Cli } from '../../helpers/cli.ts';
@@ -174,6 +174,23 @@ test('cp brings files into a sandbox and back, whatever their names are', async 
   t.is(await cli.output('sandbox', 'cp', 'files:/tmp/in', '-'), 'piped');
   const missing = await cli.run(['sandbox', 'cp', 'files:/nothing', '.']);
   t.is(missing.stderr, 'berth: there is nothing at files:/nothing: look at the name again.\n');
+});
+
+test('cp from a sandbox brings names that are not UTF-8, each as it is', async (t) => {
+  const { cli, stack } = t.context;
+  await cli.output('sandbox', 'create', 'bytes', '--memory', '256');
+  const line = String.raw`d=$(printf '/box/\377'); mkdir -p "$d" && cd "$d" &&
+    echo fe >"$(printf '\376')" && echo fd >"$(printf '\375')"`;
+  await cli.output('sandbox', 'run', 'bytes', line);
+  const target = join(stack.directory, 'bytes');
+  await cli.output('sandbox', 'cp', 'bytes:/box', target);
+  const directory = Buffer.concat([Buffer.from(`${target}/`), Buffer.of(0xff)]);
+  const names = await readdir(directory, { encoding: 'buffer' });
+  t.deepEqual(names.map((name) => name.toString('hex')).toSorted(), ['fd', 'fe']);
+  for (const name of names) {
+    const path = Buffer.concat([directory, Buffer.from('/'), name]);
+    t.is(await readFile(path, 'utf8'), `${name.toString('hex')}\n`);
+  }
 });
 
 test('a command goes on without us, and its output is there later', async (t) => {

@@ -1,26 +1,20 @@
-/* `cp` and `sync` between a directory here and a disk whose server is played. */
+/* `cp`, `sync` and `edit` of files that cannot be read or written, on a disk behind a faulty proxy. */
 import { chmod, mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import anyTest from 'ava';
 import type { Transfer } from '../../../clients/cli/src/transfer/place.ts';
 import { copy } from '../../../clients/cli/src/transfer/copy.ts';
 import { Output } from '../../../clients/cli/src/output.ts';
-import {
-  filesOfDisk,
-  filesOfSandbox,
-  type RemoteFiles,
-} from '../../../clients/cli/src/transfer/remote-files.ts';
+import { filesOfDisk, type RemoteFiles } from '../../../clients/cli/src/transfer/remote-files.ts';
 import { sync, type SyncTally } from '../../../clients/cli/src/transfer/sync.ts';
-import { Berth } from '../../../clients/sdk/src/index.ts';
 import { Cli } from '../../helpers/cli.ts';
-import { serve } from '../../helpers/served.ts';
-import { ServedObjects } from '../../helpers/served-objects.ts';
+import { FaultyDisk } from '../../helpers/faulty-disk.ts';
+import { stackTest } from '../../helpers/stack-test.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { Terminal } from '../../helpers/terminal.ts';
 import { MiB } from '../../../shared/units.ts';
 
 /** Serial, because a test may give up the process's rights for a while. */
-const { serial: test } = anyTest;
+const { serial: test } = stackTest();
 
 const output = new Output({ quiet: true });
 
@@ -34,10 +28,8 @@ async function makeFiles(
   }
 }
 
-async function remoteFiles({ url, disk }: ServedObjects): Promise<RemoteFiles> {
-  const berth = new Berth({ baseUrl: url, apiKey: 'key-none' });
-  return filesOfDisk(await berth.disks.get(disk.id));
-}
+const remoteFiles = async (disk: FaultyDisk): Promise<RemoteFiles> =>
+  filesOfDisk(await disk.open());
 
 const up = (path: string): Transfer => ({
   direction: 'up',
@@ -46,23 +38,26 @@ const up = (path: string): Transfer => ({
 });
 
 /** Syncs with `--delete`. */
-const mirror = async (transfer: Transfer, served: ServedObjects): Promise<SyncTally> => {
-  const remote = await remoteFiles(served);
+const mirror = async (transfer: Transfer, disk: FaultyDisk): Promise<SyncTally> => {
+  const remote = await remoteFiles(disk);
   return sync(transfer, { remote, output, jobs: 4, deletes: true, isDry: false });
 };
 
 test('sync --delete keeps on the disk what a link here has taken the place of', async (t) => {
   await using source = await temporaryDirectory();
   await using elsewhere = await temporaryDirectory();
-  await using served = await ServedObjects.start({ 'copy/latest': 'data', 'copy/late': 'gone' });
+  await using disk = await FaultyDisk.start(t.context.api, {
+    'copy/latest': 'data',
+    'copy/late': 'gone',
+  });
   await makeFiles(source.path, { 'logs/old/1': 'one', 'logs-2/1': 'two', 'v2.csv': 'data' });
   await symlink('v2.csv', join(source.path, 'latest'));
-  t.like(await mirror(up(source.path), served), { files: 3, deleted: 1 });
+  t.like(await mirror(up(source.path), disk), { files: 3, deleted: 1 });
   await rm(join(source.path, 'logs'), { recursive: true });
   await rm(join(source.path, 'logs-2'), { recursive: true });
   await symlink(elsewhere.path, join(source.path, 'logs'));
-  t.like(await mirror(up(source.path), served), { unchanged: 1, deleted: 1, failed: [] });
-  t.deepEqual(served.keys, ['copy/latest', 'copy/logs/old/1', 'copy/v2.csv']);
+  t.like(await mirror(up(source.path), disk), { unchanged: 1, deleted: 1, failed: [] });
+  t.deepEqual(await disk.keys(), ['copy/latest', 'copy/logs/old/1', 'copy/v2.csv']);
 });
 
 /** Does the work without the rights of root, which may read everything. */
@@ -81,7 +76,7 @@ const inDirectory = (directory: string, name: Uint8Array): Buffer =>
 
 test('entries that cannot be read or listed keep no others, and nothing of theirs is deleted', async (t) => {
   await using source = await temporaryDirectory();
-  await using served = await ServedObjects.start({
+  await using disk = await FaultyDisk.start(t.context.api, {
     'copy/closed/kept': 'kept',
     'copy/gone': 'gone',
     'copy/secret': 'SECRET',
@@ -91,12 +86,12 @@ test('entries that cannot be read or listed keep no others, and nothing of their
   await chmod(source.path, 0o755);
   await chmod(join(source.path, 'closed'), 0);
   await chmod(join(source.path, 'secret'), 0);
-  const { files, deleted, failed } = await asNobody(() => mirror(up(source.path), served));
+  const { files, deleted, failed } = await asNobody(() => mirror(up(source.path), disk));
   t.like({ files, deleted }, { files: 1, deleted: 1 });
   t.deepEqual(failed.map(({ path }) => path).sort(), ['closed', 'n\uFFFD', 'secret']);
-  t.deepEqual(served.keys, ['copy/closed/kept', 'copy/open/y', 'copy/secret']);
+  t.deepEqual(await disk.keys(), ['copy/closed/kept', 'copy/open/y', 'copy/secret']);
 
-  const remote = await remoteFiles(served);
+  const remote = await remoteFiles(disk);
   const copied = await asNobody(() => copy(up(source.path), { remote, output, jobs: 4 }));
   t.like(copied, { files: 1 });
   t.deepEqual(copied.failed.map(({ path }) => path).sort(), ['closed', 'n\uFFFD', 'secret']);
@@ -104,11 +99,11 @@ test('entries that cannot be read or listed keep no others, and nothing of their
 
 test('files that vanish while they are copied are named, and keep no others', async (t) => {
   await using source = await temporaryDirectory();
-  await using served = await ServedObjects.start();
-  served.received = async (key) => {
+  await using disk = await FaultyDisk.start(t.context.api);
+  disk.received = async (key) => {
     if (key === 'copy/a') await rm(join(source.path, 'b'), { force: true });
   };
-  const options = { remote: await remoteFiles(served), output, jobs: 1 };
+  const options = { remote: await remoteFiles(disk), output, jobs: 1 };
   const contents = up(`${source.path}/.`);
   for (const work of [
     () => sync(contents, { ...options, deletes: false, isDry: false }),
@@ -121,80 +116,40 @@ test('files that vanish while they are copied are named, and keep no others', as
       failed.map(({ path, error }) => `${path}: ${error}`).join(),
       /^b: ENOENT[^,]+, [^,]+$/u,
     );
-    for (const key of served.keys) served.drop(key);
+    const { files: written } = await disk.open();
+    for (const key of await disk.keys()) await written.remove(key);
   }
 });
 
 test('sync counts what was deleted, not what was to be', async (t) => {
   await using source = await temporaryDirectory();
-  await using served = await ServedObjects.start({ 'copy/a': 'a', 'copy/b': 'b' });
-  served.refused.add('copy/b');
-  const { deleted, failed } = await mirror(up(source.path), served);
+  await using disk = await FaultyDisk.start(t.context.api, { 'copy/a': 'a', 'copy/b': 'b' });
+  disk.refused.add('copy/b');
+  const { deleted, failed } = await mirror(up(source.path), disk);
   t.is(deleted, 1);
   t.deepEqual(failed, [{ path: 'b', error: 'no' }]);
 });
 
-/** A directory's entry as the files API shows it. */
-const entry = (type: string, path: string, encoded: string): object => ({
-  ...{ type, path, path_encoded: encoded, size: 1, mode: '0644', uid: 0, gid: 0 },
-});
-
-test('cp from a sandbox brings names that are not UTF-8, each as it is', async (t) => {
-  await using target = await temporaryDirectory();
-  const id = '01a20a95-15e4-7666-9759-df441ffbf723';
-  const [, url] = await serve(t, (request, response) => {
-    const path = request.url?.replace(/^\/api\/sandboxes\/[^/]+/u, '') ?? '';
-    if (path.startsWith('/files?path=')) {
-      response.end(path.slice('/files?path='.length));
-      return;
-    }
-    const data = path.startsWith('/files/list')
-      ? {
-          entries: [
-            entry('directory', '/box/\uFFFD', '/box/%FF'),
-            entry('file', '/box/\uFFFD/\uFFFD', '/box/%FF/%FE'),
-            entry('file', '/box/\uFFFD/\uFFFD', '/box/%FF/%FD'),
-          ],
-        }
-      : path.startsWith('/files/stat')
-        ? entry('directory', '/box', '/box')
-        : { sandbox_id: id, name: 'box', status: 'running' };
-    response.setHeader('content-type', 'application/json');
-    response.end(JSON.stringify({ success: true, data }));
-  });
-  const berth = new Berth({ baseUrl: url, apiKey: 'key-none' });
-  const remote = filesOfSandbox(await berth.sandboxes.get(id));
-  const from = { kind: 'remote', name: 'box', path: '/box' } as const;
-  const to = { kind: 'local', path: target.path } as const;
-  const copied = await copy({ direction: 'down', from, to }, { remote, output, jobs: 2 });
-  t.like(copied, { files: 2, failed: [] });
-  const directory = inDirectory(join(target.path, 'box'), Buffer.of(0xff));
-  const names = await readdir(directory, { encoding: 'buffer' });
-  t.deepEqual(names.map((name) => name.toString('hex')).sort(), ['fd', 'fe']);
-  const file = Buffer.concat([directory, Buffer.from('/'), Buffer.of(0xfd)]);
-  t.is(await readFile(file, 'utf8'), '/box/%FF/%FD');
-});
-
 test('bytes count once when an upload has to be repeated', async (t) => {
   await using source = await temporaryDirectory();
-  await using served = await ServedObjects.start();
+  await using disk = await FaultyDisk.start(t.context.api);
   const files = { large: 'x'.repeat(2 * MiB), small: 'small' };
   await makeFiles(source.path, files);
   const broken = new Set<string>();
-  served.received = async (key) => {
+  disk.received = async (key) => {
     if (broken.has(key)) return;
     broken.add(key);
     throw new Error('the first attempt breaks off');
   };
-  const { bytes, failed } = await mirror(up(source.path), served);
+  const { bytes, failed } = await mirror(up(source.path), disk);
   t.is(bytes, files.large.length + files.small.length);
-  t.deepEqual([failed.length, broken.size, served.keys.length], [0, 2, 2]);
+  t.deepEqual([failed.length, broken.size, (await disk.keys()).length], [0, 2, 2]);
 });
 
 test('a directory of a disk may be named with /. at the end', async (t) => {
   await using directory = await temporaryDirectory();
-  await using served = await ServedObjects.start({ 'dir/a': 'a', 'dir/deep/b': 'b' });
-  const options = { remote: await remoteFiles(served), output, jobs: 2 };
+  await using disk = await FaultyDisk.start(t.context.api, { 'dir/a': 'a', 'dir/deep/b': 'b' });
+  const options = { remote: await remoteFiles(disk), output, jobs: 2 };
   const here = { kind: 'local', path: directory.path } as const;
   const there = { kind: 'remote', name: 'work' } as const;
   const from = { ...there, path: '/dir/.' };
@@ -204,18 +159,18 @@ test('a directory of a disk may be named with /. at the end', async (t) => {
   for (const path of ['dir/deep/.', 'new/.', '.']) {
     await copy({ direction: 'up', from: file, to: { ...there, path } }, options);
   }
-  t.deepEqual(served.keys, ['a', 'dir/a', 'dir/deep/a', 'dir/deep/b', 'new/a']);
+  t.deepEqual(await disk.keys(), ['a', 'dir/a', 'dir/deep/a', 'dir/deep/b', 'new/a']);
 });
 
 test('edit says where the text is when the editor fails, and when saving does', async (t) => {
   await using directory = await temporaryDirectory();
-  await using served = await ServedObjects.start({ notes: 'first\n' });
-  served.refused.add('notes');
+  await using disk = await FaultyDisk.start(t.context.api, { notes: 'first\n' });
+  disk.refused.add('notes');
   const cli = await Cli.in(directory.path);
   const editor = join(directory.path, 'editor');
   await writeFile(editor, '#!/bin/sh\necho more >> "$1"\nexit "$CODE"\n', { mode: 0o755 });
-  const environment = { ...cli.environment, BERTH_URL: served.url, BERTH_API_KEY: 'key-none' };
-  const words = [...cli.command, 'disk', 'edit', 'work:notes'];
+  const environment = { ...cli.environment, BERTH_URL: disk.url, BERTH_API_KEY: t.context.api.key };
+  const words = [...cli.command, 'disk', 'edit', `${disk.name}:notes`];
   for (const [code, said] of [
     ['3', /editor failed: .*; your text is in (\/.+)\.\n/u],
     ['0', /berth: no: your text is in (\/.+)\.\n/u],
