@@ -1,5 +1,5 @@
 /* `cp`, `sync` and `edit` of files that cannot be read or written, on a disk behind a faulty proxy. */
-import { chmod, mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Transfer } from '../../../clients/cli/src/transfer/place.ts';
 import { copy } from '../../../clients/cli/src/transfer/copy.ts';
