@@ -46,7 +46,7 @@ function sample(points: readonly string[]): string[] {
     .map(({ point }) => point);
 }
 
-/** What is on the host and belongs to no sandbox. */
+/** Things on the host that belong to no sandbox. */
 async function findOthers({ stack, api }: CrashContext): Promise<string[]> {
   const { sandboxes } = await api.data<{ sandboxes: ApiSandbox[] }>('GET', '/api/sandboxes');
   const ids = new Set(sandboxes.map((sandbox) => sandbox.sandbox_id));
