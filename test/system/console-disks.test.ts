@@ -244,6 +244,9 @@ test.serial('a new file is made, and takes nobody’s place', async (t) => {
   await page.press('New file');
   await page.fill('Path on the disk', 'taken.md');
   await typeInEditor(page, '# Title');
+  for (const theme of ['Dark colours', 'Light colours']) await page.press(theme);
+  await page.until('the other theme', `Boolean(byName('Dark colours'))`);
+  await page.until('the text', `document.querySelector('${EDITOR}')?.innerText === '# Title'`);
   await page.press('Save');
   await page.shows('taken.md already exists: choose another name.');
   await page.press('Close');

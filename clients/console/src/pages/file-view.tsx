@@ -138,7 +138,8 @@ function useEditor(
       if (isGone || box.current === null) return;
       const made = await openEditor({
         ...{ parent: box.current, label: text.files.editor(file), name: file, line },
-        text: content.text,
+        // Another theme takes another editor, for the text as it is by now.
+        text: view.current?.state.doc.toString() ?? content.text,
         isDark: theme.value === 'dark',
         isReadOnly: lineEndOf(content.text) === undefined,
         onChange: () => latest.current.onChange(),
