@@ -18,22 +18,34 @@ export abstract class GuestLink extends EventEmitter<GuestLinkEvents> {
   abstract readonly channel: GuestChannel | undefined;
   /** The guest's list of processes when the present channel was opened. */
   abstract readonly processes: readonly GuestProcessRecord[];
-  abstract close(): void;
+  readonly #closed = new AbortController();
 
   constructor() {
     super();
     this.setMaxListeners(0); // Each request that waits for the guest is one.
   }
 
+  /** Aborted by {@link close}. */
+  get closed(): AbortSignal {
+    return this.#closed.signal;
+  }
+
+  /** Closes the channel, and opens none any more: the machine has ended, or the agent ends. */
+  close(): void {
+    this.#closed.abort();
+    this.channel?.close();
+  }
+
   /**
    * Waits for the guest where it does not answer now, as after a restart of the agent.
-   * @throws an AbortError when there is no channel in time
+   * @throws an AbortError when there is no channel in time, or the link is closed
    */
   async opened(signal: AbortSignal): Promise<GuestChannel> {
+    const either = AbortSignal.any([signal, this.closed]);
     for (;;) {
       const { channel } = this;
       if (channel !== undefined) return channel;
-      await once(this, 'opened', { signal });
+      await once(this, 'opened', { signal: either });
     }
   }
 

@@ -25,7 +25,6 @@ interface LinkOptions {
 export class SocketGuestLink extends GuestLink {
   readonly #path: string;
   readonly #openTimeoutMs: number;
-  readonly #closed = new AbortController();
   #channel: GuestChannel | undefined;
   #processes: readonly GuestProcessRecord[] = [];
 
@@ -48,14 +47,9 @@ export class SocketGuestLink extends GuestLink {
     return this.#processes;
   }
 
-  close(): void {
-    this.#closed.abort();
-    this.#channel?.close();
-  }
-
   async #keepOpen(): Promise<void> {
     const backoff = new Backoff(BACKOFF_MS);
-    const { signal } = this.#closed;
+    const signal = this.closed;
     while (!signal.aborted) {
       const openedAt = performance.now();
       const wasOpen = await this.#useConnection();
@@ -70,7 +64,7 @@ export class SocketGuestLink extends GuestLink {
     const giveUp = (): void => {
       socket.destroy();
     };
-    const { signal } = this.#closed;
+    const signal = this.closed;
     signal.addEventListener('abort', giveUp, { once: true });
     try {
       await once(socket, 'connect');
@@ -88,7 +82,7 @@ export class SocketGuestLink extends GuestLink {
   async #serve(channel: GuestChannel, processes: readonly GuestProcessRecord[]): Promise<void> {
     const closed = Promise.withResolvers<Error | undefined>();
     channel.once('closed', (error) => closed.resolve(error));
-    if (this.#closed.signal.aborted) return channel.close();
+    if (this.closed.aborted) return channel.close();
     this.#channel = channel;
     this.#processes = processes;
     try {

@@ -13,7 +13,6 @@ export class InMemoryGuestLink extends GuestLink {
   processes: readonly GuestProcessRecord[] = [];
   readonly #connect: () => Duplex;
   #stream: Duplex | undefined;
-  #isClosed = false;
 
   constructor(connect: () => Duplex) {
     super();
@@ -21,26 +20,25 @@ export class InMemoryGuestLink extends GuestLink {
     runInBackground('guest.keepLink', () => this.#keepOpen());
   }
 
-  close(): void {
-    this.#isClosed = true;
-    this.channel?.close();
+  override close(): void {
+    super.close();
     this.#stream?.destroy();
   }
 
   async #keepOpen(): Promise<void> {
     for (;;) {
       await this.#useConnection();
-      if (this.#isClosed) return;
+      if (this.closed.aborted) return;
       await sleep(REOPEN_AFTER_MS, undefined, { ref: false });
     }
   }
 
   async #useConnection(): Promise<void> {
-    if (this.#isClosed) return;
+    if (this.closed.aborted) return;
     try {
       this.#stream = this.#connect();
       const { channel, processes } = await GuestChannel.open(this.#stream);
-      if (this.#isClosed) return channel.close();
+      if (this.closed.aborted) return channel.close();
       const closed = new Promise((resolve) => {
         channel.once('closed', resolve);
       });

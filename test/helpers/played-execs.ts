@@ -24,7 +24,8 @@ class PlayedLink extends GuestLink {
     this.emit('opened', channel, processes);
   }
 
-  close(): void {
+  /** The channel breaks; the next one can be opened. */
+  break(): void {
     this.channel?.close();
     this.channel = undefined;
   }

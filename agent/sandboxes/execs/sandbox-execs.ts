@@ -38,6 +38,8 @@ export interface ExecWithOutput {
 }
 
 const noSuchExec = (): AppError => new AppError('not_found', 'there is no such exec');
+const silent = (cause?: unknown): AppError =>
+  new AppError('unavailable', 'the sandbox does not answer now; try again', { cause });
 
 /** The list's form of a record: a command can be long, and there are many. */
 function toListed({ timeoutAt: _, ending: __, ...exec }: SandboxExecRow): SandboxExecRecord {
@@ -95,17 +97,17 @@ export class SandboxExecs {
     }
   }
 
-  /** @throws AppError `unavailable` when the guest does not answer */
+  /** @throws AppError `unavailable` when the guest does not answer, or ends */
   async #channel(): Promise<GuestChannel> {
     if (this.#link?.channel !== undefined) return this.#link.channel;
-    const signal = AbortSignal.timeout(LIMITS.sandboxExecGuestMsMax);
     try {
+      const signal = AbortSignal.timeout(LIMITS.sandboxExecGuestMsMax);
       const channel = await this.#link?.opened(signal);
       if (channel !== undefined) return channel;
-    } catch (error) {
-      if (!signal.aborted) throw error;
+    } catch (cause) {
+      throw silent(cause);
     }
-    throw new AppError('unavailable', 'the sandbox does not answer now; try again');
+    throw silent();
   }
 
   /** From now on, each new channel to this guest follows the running commands again. */

@@ -291,7 +291,8 @@ export class SandboxProcesses {
   async #listed(): Promise<void> {
     if (this.#link === undefined || this.#isRefusing) throw sandboxNotRunning();
     if (this.#isListed) return;
-    const signal = AbortSignal.timeout(LIMITS.sessionGuestMsMax);
+    const late = AbortSignal.timeout(LIMITS.sessionGuestMsMax);
+    const signal = AbortSignal.any([late, this.#link.closed]);
     await once(this.#link, 'opened', { signal }).catch(() => {
       throw guestSilent();
     });

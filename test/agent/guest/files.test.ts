@@ -22,9 +22,6 @@ class OpenLink extends GuestLink {
     super();
     this.channel = channel;
   }
-  close(): void {
-    this.channel.close();
-  }
 }
 
 const shared = await Promise.all(

@@ -124,6 +124,16 @@ test('a closed link does not reconnect', async (t) => {
   t.true(listener.connections() <= before + 1);
 });
 
+test('nobody waits for the guest of a closed link', async (t) => {
+  await using listener = await listen((socket) => socket.resume());
+  const link = new SocketGuestLink(listener.path);
+  const { signal } = new AbortController();
+  const waiting = link.opened(signal);
+  link.close();
+  await t.throwsAsync(waiting, { name: 'AbortError' });
+  await t.throwsAsync(link.opened(signal), { name: 'AbortError' });
+});
+
 test('a link waits for a guest that is not there yet', async (t) => {
   await using directory = await temporaryDirectory();
   const path = join(directory.path, 'guest');

@@ -36,7 +36,7 @@ serial('a command whose time is up is killed, also when the journal fails just t
   });
   const { row } = await execs.begin({ ...spec('sleep 60'), timeoutSeconds: 0.01 });
   await waitFor('the failure', async () => failures === 1);
-  link.close(); // The agent has closed the channel, too.
+  link.break(); // The agent has closed the channel, too.
   const killed: string[] = [];
   const records = recordOf(row.id, 0);
   await link.open(

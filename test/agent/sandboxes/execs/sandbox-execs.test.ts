@@ -37,7 +37,7 @@ test('an end that comes right behind the list of a new channel is not missed', a
   await using opened = await openExecs();
   const { execs, link } = opened;
   const { row } = await execs.begin(spec('true'));
-  link.close();
+  link.break();
   await link.open(guestThatEnds([row.id], [exitOf(row.id, 0)]));
   await waitFor('its end', async () => (await execs.read(row.id)).exec.status === 'completed');
   t.pass();
@@ -46,7 +46,7 @@ test('an end that comes right behind the list of a new channel is not missed', a
 test('a command waits for a guest that is about to answer', async (t) => {
   await using opened = await openExecs();
   const { execs, link } = opened;
-  link.close();
+  link.break();
   const begun = execs.begin(spec('true'));
   await turn();
   await link.open(new PlayedGuest(orderly));
@@ -57,7 +57,7 @@ test('an end that comes while another command is taken up is not missed, nor the
   await using opened = await openExecs();
   const { execs, link } = opened;
   const [first, second] = [await execs.begin(spec('one')), await execs.begin(spec('two'))];
-  link.close();
+  link.break();
   const [a, b] = [first.row.id, second.row.id];
   const guest = new PlayedGuest((frame) => {
     const { request } = frame;
@@ -84,7 +84,7 @@ test('a command that ended without the agent finished then, and never before its
   const [first, second] = [await execs.begin(spec('one')), await execs.begin(spec('two'))];
   const startedAt = Date.parse(first.row.startedAt);
   await sleep(300);
-  link.close();
+  link.break();
   const records = Buffer.concat([
     recordOf(first.row.id, 0, 200n),
     recordOf(second.row.id, 0, 10n ** 15n), // A guest may say anything.
@@ -108,7 +108,7 @@ test('a command that ended in time is not timed out by an agent that comes back 
   await using opened = await openExecs();
   const { execs, link } = opened;
   const { row } = await execs.begin({ ...spec('true'), timeoutSeconds: 1 });
-  link.close();
+  link.break();
   // Long enough for its time to run out before the guest is heard again.
   await waitFor('its time to run out', async () => {
     return (await opened.journal.exec(opened.sandboxId, row.id))?.ending === 'timed_out';
@@ -141,7 +141,7 @@ test('no more commands begin than may run, however many are asked for at once', 
 test('a command that the guest has no place for is refused before it is accepted', async (t) => {
   await using opened = await openExecs();
   const { execs, link } = opened;
-  link.close();
+  link.break();
   // All but one place are taken, as in a fork of a fork whose ancestors were busy.
   const ids = Array.from({ length: GUEST_LIMITS.processesMax - 1 }, () => randomUUID());
   const perPage = GUEST_LIMITS.recordsPerPageMax;
@@ -226,6 +226,9 @@ test('commands that run do not push out those that have ended: a hundred of them
     });
   }
   for (const command of ['one', 'two']) await execs.begin(spec(command));
+  await waitFor('one to be dropped', async () => {
+    return (await journal.endedExecs(sandboxId)).length < ended.length;
+  });
   t.deepEqual(await journal.endedExecs(sandboxId), ended.slice(-100));
 });
 
@@ -243,20 +246,20 @@ const deafGuest = (): { guest: PlayedGuest; asked: string[] } => {
 test('a command whose start a broken channel has lost is started on the next one, once', async (t) => {
   await using opened = await openExecs();
   const { execs, link } = opened;
-  link.close();
+  link.break();
   const deaf = deafGuest();
   await link.open(deaf.guest);
   const { id, ...rest } = spec('late');
   const beginning = execs.begin({ id, ...rest });
   await waitFor('the request', async () => deaf.asked.length === 1);
-  link.close();
+  link.break();
   const next = deafGuest();
   await link.open(next.guest);
   await waitFor('another request', async () => next.asked.length === 1);
   t.deepEqual([deaf.asked, next.asked], [[id], [id]]);
   await beginning;
   t.is((await execs.read(id)).exec.status, 'running');
-  link.close();
+  link.break();
   await link.open(guestThatEnds([id], [exitOf(id, 0)])); // The process was started after all.
   await waitFor('its end', async () => (await execs.read(id)).exec.status === 'completed');
 });
@@ -264,7 +267,7 @@ test('a command whose start a broken channel has lost is started on the next one
 test('a command that was cancelled before the guest knew it is not started', async (t) => {
   await using opened = await openExecs();
   const { execs, link, journal, sandboxId } = opened;
-  link.close();
+  link.break();
   const deaf = deafGuest();
   await link.open(deaf.guest);
   const { id, ...rest } = spec('late');
@@ -276,7 +279,7 @@ test('a command that was cancelled before the guest knew it is not started', asy
   await waitFor('the journal', isJournalled);
   await journal.durable();
   await turn(); // Now the command has heard that it is.
-  link.close();
+  link.break();
   await beginning;
   const next = deafGuest();
   await link.open(next.guest);
@@ -292,7 +295,7 @@ test('a guest is asked again on its next channel when one breaks, but not what i
   const answered = link.call(signal, async (channel) => {
     asked.push(channel);
     if (asked.length > 1) return;
-    link.close();
+    link.break();
     throw new GuestUnavailableError('the guest hung up');
   });
   await link.open(new PlayedGuest(orderly));
@@ -301,7 +304,7 @@ test('a guest is asked again on its next channel when one breaks, but not what i
   t.not(asked[0], asked[1]);
   const refused = link.call(signal, () => Promise.reject(new Error('no')));
   await t.throwsAsync(refused, { message: 'no' });
-  link.close();
+  link.break();
   const waiting = new AbortController();
   const given = link.call(waiting.signal, async () => undefined);
   waiting.abort();
