@@ -1,5 +1,6 @@
 import assert from 'node:assert';
 import { type StartTimes, startPhases } from '../agent/sandboxes/start-clock.ts';
+import { waitFor } from '../test/helpers/wait.ts';
 import { logEvents, type SandboxBench } from './sandbox-bench.ts';
 import { printRows } from './statistics.ts';
 
@@ -39,17 +40,22 @@ export async function readPhases(
   bench: SandboxBench,
   starts: readonly SeenStart[],
 ): Promise<Phases[]> {
-  const jobs = await logEvents(bench, 'job:ended');
-  const started = await logEvents(bench, 'sandbox:started');
-  return starts.map((start) => {
-    const job = jobs.find(
-      ({ sandboxId, kind }) => sandboxId === start.id && kind === 'sandbox.create',
-    );
-    const { timesMs, origin } = started.find(({ sandboxId }) => sandboxId === start.id) ?? {};
-    assert(job !== undefined && timesMs !== undefined, `the agent logged no start of ${start.id}`);
-    assert.equal(origin === 'boot', bench.isCold);
-    return phasesOf(start, Number(job['waitedMs']), timesMs as StartTimes);
-  });
+  const look = async (): Promise<Phases[] | false> => {
+    const jobs = await logEvents(bench, 'job:ended');
+    const started = await logEvents(bench, 'sandbox:started');
+    const found = starts.flatMap((start) => {
+      const job = jobs.find(
+        ({ sandboxId, kind }) => sandboxId === start.id && kind === 'sandbox.create',
+      );
+      const { timesMs, origin } = started.find(({ sandboxId }) => sandboxId === start.id) ?? {};
+      if (job === undefined || timesMs === undefined) return [];
+      assert.equal(origin === 'boot', bench.isCold);
+      return [phasesOf(start, Number(job['waitedMs']), timesMs as StartTimes)];
+    });
+    return found.length === starts.length && found;
+  };
+  // Its lines are written in batches.
+  return waitFor('all starts in the log of the agent', look);
 }
 
 /** The phases of all resumes that the agent logged. */
