@@ -47,19 +47,10 @@ export async function chooseImage(
   if (deps.hub.images.some(isMeant)) {
     return { canBeOn: ({ image }) => isMeant(image), baseImageOn };
   }
-  const runningSandboxes = deps.hub.inRandomOrder().filter(({ load }) => load.sandboxes.isEnabled);
-  if (!canBuild(runningSandboxes)) throw noBuilders();
+  const hosts = [...deps.hub.inRandomOrder()].filter(({ load }) => load.sandboxes.isEnabled);
+  // Without any host the answer is another one.
+  if (hosts.length > 0 && !hosts.some(buildsImages)) throw noBuilders();
   return { canBeOn: buildsImages, baseImageOn, image: { reference } };
-}
-
-/** Whether callers can build images on one of the hosts, or there are none now. */
-function canBuild(hosts: IteratorObject<Host>): boolean {
-  let isAny = false;
-  for (const host of hosts) {
-    if (buildsImages(host)) return true;
-    isAny = true;
-  }
-  return !isAny;
 }
 
 /** @throws AppError `not_found`, `image_not_ready` */

@@ -5,6 +5,7 @@ import type { Sandboxes } from '../../shared/directory/sandboxes.ts';
 import { AppError, type ErrorCode } from '../../shared/errors.ts';
 import { newDiskId, newSandboxId } from '../../shared/ids.ts';
 import type { JobEnvelope, JobKind } from '../../shared/jobs/jobs.ts';
+import { NO_SANDBOXES } from '../../shared/links/stream-protocol.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Sandbox } from '../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
@@ -132,6 +133,17 @@ test('a fork answers with the copy, named as asked or at random', async (t) => {
     },
     { accountId, sandboxId, childId: unnamed.sandbox_id, name: unnamed.name, waitMs: 0 },
   ]);
+});
+
+test('an image that no host builds for callers is refused before any host is asked', async (t) => {
+  const { api } = await newSandbox(t);
+  const sandboxes = { ...NO_SANDBOXES, isEnabled: true };
+  const host = await ScriptedHost.link(t.context.stack, { load: { sandboxes } });
+  t.teardown(() => host.close());
+  const refused = await api.call('POST', '/api/sandboxes', { base_image: 'registry.example/one' });
+  t.like(refused, { status: 503, body: { code: 'not_enabled' } });
+  t.regex((refused.body as { error: string }).error, /image/u);
+  t.deepEqual(host.jobs, []);
 });
 
 test('a name that the account has is refused before the host is asked', async (t) => {
