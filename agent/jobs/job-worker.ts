@@ -13,9 +13,9 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { AgentFrame } from '../../shared/links/stream-protocol.ts';
 import { continueInSpan, noteSpan, type OpenSpan } from '../../shared/spans.ts';
 import type { Logger } from '../../shared/log.ts';
-import { toAppError } from '../system/to-app-error.ts';
 import type { ControlLinks } from '../links/control-link.ts';
 import { FairTurns } from '../queues/fair-turns.ts';
+import { toJobFailure } from './job-failure.ts';
 import { handleJob, type JobAnswer, type JobHandlers } from './job-handlers.ts';
 import { isDiscard, JobTurns } from './job-turns.ts';
 import { LostJobs } from './lost-jobs.ts';
@@ -190,13 +190,14 @@ export class JobWorker {
       this.#refuseFromFormer(job, primary);
       await this.#answer(job, await this.#run(job));
     } catch (error) {
-      const failure = toAppError(error);
+      const failure = toJobFailure(job.kind, error);
       outcome = failure.code;
       span.fail(outcome);
       const message = failure.message.slice(0, MESSAGE_LENGTH_MAX);
       links.send(job.replyTo, { type: 'error', jobId: job.id, code: failure.code, message });
-      if (failure.code === 'internal_server_error') {
-        log.error({ jobId: job.id, requestId: job.requestId, err: toError(error) }, 'job:failed');
+      if (!(error instanceof AppError)) {
+        const level = failure.code === 'internal_server_error' ? 'error' : 'warn';
+        log[level]({ jobId: job.id, requestId: job.requestId, err: toError(error) }, 'job:failed');
       }
     }
     const durationMs = performance.now() - begunAt;

@@ -7,11 +7,13 @@ const answers: Readonly<Record<string, () => S3Error>> = {
   EDQUOT: () => new S3Error('QuotaExceeded'),
   EFBIG: () => new S3Error('EntityTooLarge'),
   ENAMETOOLONG: () => new S3Error('KeyTooLongError'),
-  // The file system is damaged, or the disk was just given up.
+  // The file system is damaged or shut out of its cluster, or the disk was just given up.
   EROFS: () => new S3Error('ServiceUnavailable'),
   EIO: () => new S3Error('ServiceUnavailable'),
   EUCLEAN: () => new S3Error('ServiceUnavailable'),
   ESTALE: () => new S3Error('ServiceUnavailable'),
+  ESHUTDOWN: () => new S3Error('ServiceUnavailable'),
+  ENOTCONN: () => new S3Error('ServiceUnavailable'),
   // A process holds a lease on the file, or keeps moving directories.
   EAGAIN: () => new S3Error('ServiceUnavailable'),
   EMFILE: () => new S3Error('SlowDown'),
