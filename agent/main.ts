@@ -243,7 +243,7 @@ const problemOf = ({ storage, sandboxes }: Host): string | undefined =>
   storage.problem ?? sandboxes?.storage.problem;
 
 /** Why the agent is not ready, or undefined when it is. */
-function whatIsMissing(
+function whyNotReady(
   draining: boolean,
   storageProblem: string | undefined,
   isConnected: boolean,
@@ -308,7 +308,7 @@ async function start(config: AgentConfig): Promise<void> {
     http: { ...http, port: config.adminPort, connections: config.http.internal, tls: clusterTls },
     registry: metrics.registry,
     find: internalRoutes(gate, links, { data, files, objects }),
-    ready: async () => whatIsMissing(isDraining(), problemOf(host), links.isConnected),
+    ready: async () => whyNotReady(isDraining(), problemOf(host), links.isConnected),
   });
   const stopSweeping = sweepDeletedDisks({ hostId, files: host.files, directory, disks, log });
   const publicServer = await openPublicServer({ ...http, tls }, parts, objects);

@@ -17,7 +17,10 @@ export const guestNetwork = (slot: SlotPlan): NonNullable<GuestSettings['network
  * Configures the network of a guest that becomes a template, which is the same for all machines. The
  * guest's driver busy-waits for each step of that; machines that start from the template save it.
  */
-export async function tellNetwork(channel: GuestChannel, slot: SlotPlan): Promise<void> {
+export async function configureTemplateNetwork(
+  channel: GuestChannel,
+  slot: SlotPlan,
+): Promise<void> {
   await channel.configure({
     // Placeholders; each machine gets its own.
     ...{ hostname: 'template', machineId: randomUUID(), bootId: randomUUID() },

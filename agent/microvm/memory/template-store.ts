@@ -23,7 +23,7 @@ import {
 import { QmpClient } from '../qemu/qmp-client.ts';
 import { prepareRootDisk } from '../disk/root-disk.ts';
 import { readIdentity, runPaths } from '../../machines/shim-files.ts';
-import { tellNetwork } from './guest-network.ts';
+import { configureTemplateNetwork } from './guest-network.ts';
 import { evictTemplates } from './template-eviction.ts';
 import {
   blankKey,
@@ -292,7 +292,9 @@ export class TemplateStore {
       const network = { namespace, tap, mac };
       const shape = { accelerator, vcpuCount, memSizeMib };
       const spec = { ...this.#maker, ...shape, uid, memory, diskLayers: [LAYER], network };
-      await bootOnce(host, spec, bootTimeoutMs, (channel) => tellNetwork(channel, slot));
+      await bootOnce(host, spec, bootTimeoutMs, (channel) =>
+        configureTemplateNetwork(channel, slot),
+      );
       const identity = await readIdentity(runDir);
       if (identity === undefined) throw new Error('the shim recorded no identity of the machine');
       const monitor = await QmpClient.open(runPaths(runDir).monitor);

@@ -51,7 +51,7 @@ export class HostWatch {
   readonly #reported = new Set<string>();
   #own: FileHandle | undefined;
   #lock: FileLock | undefined;
-  #locksCount = false;
+  #locksExclude = false;
   #hasLinks = false;
 
   private constructor(deps: HostWatchDeps) {
@@ -72,7 +72,7 @@ export class HostWatch {
       await this.#takeOwn(0);
       await this.#own?.write(newSign(this.#hasLinks), 0);
     } catch (error) {
-      await this.#letOwnGo();
+      await this.#releaseOwn();
       throw error;
     }
   }
@@ -123,7 +123,7 @@ export class HostWatch {
   }
 
   async close(): Promise<void> {
-    await this.#letOwnGo();
+    await this.#releaseOwn();
   }
 
   /** All others, from the one that follows this host in the order of their ids. */
@@ -143,9 +143,9 @@ export class HostWatch {
     this.#sights.set(hostId, { text, since: now });
     this.#reported.delete(hostId);
     // A living host's lock must keep this host out.
-    if (before !== undefined && !this.#locksCount) {
+    if (before !== undefined && !this.#locksExclude) {
       await using lock = await this.#tryLock(hostId);
-      if (lock === undefined) this.#locksCount = true;
+      if (lock === undefined) this.#locksExclude = true;
     }
     return 0;
   }
@@ -158,7 +158,7 @@ export class HostWatch {
     if (isOff(entry)) return true;
     if (hostLostMs === 0 || silentMs < hostLostMs || (entry !== undefined && isPresent(entry)))
       return false;
-    const lock = this.#locksCount ? await this.#tryLock(hostId) : undefined;
+    const lock = this.#locksExclude ? await this.#tryLock(hostId) : undefined;
     if (lock !== undefined) {
       locks.use(lock);
       return true;
@@ -192,7 +192,7 @@ export class HostWatch {
     }
   }
 
-  async #letOwnGo(): Promise<void> {
+  async #releaseOwn(): Promise<void> {
     const [own, lock] = [this.#own, this.#lock];
     this.#own = undefined;
     this.#lock = undefined;

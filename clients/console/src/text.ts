@@ -129,7 +129,7 @@ export const text = {
     progress: (sent: string, size: string) => `${sent} of ${size}`,
     stop: 'Stop',
     stopped: (why: string) => (why === '' ? 'Stopped.' : `Stopped: ${why}`),
-    goOn: 'Continue',
+    continueUpload: 'Continue',
     newFolder: 'New folder',
     newFile: 'New file',
     create: 'Create',

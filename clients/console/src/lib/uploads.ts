@@ -70,7 +70,7 @@ export function begin(
 export const stop = ({ controller }: Upload): void => controller.abort();
 
 /** Continues an upload that was stopped, or has failed. */
-export function goOn(stopped: Upload): void {
+export function continueUpload(stopped: Upload): void {
   const again: Upload = {
     ...stopped,
     state: 'running',

@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { bytes } from '../lib/format.ts';
-import { dismissUpload, goOn, stop, type Upload, uploads } from '../lib/uploads.ts';
+import { continueUpload, dismissUpload, stop, type Upload, uploads } from '../lib/uploads.ts';
 import { text } from '../text.ts';
 import { Button } from '../ui/parts.tsx';
 
@@ -19,8 +19,8 @@ const Row = ({ of }: { of: Upload }): JSX.Element => (
         </Button>
       ) : (
         <>
-          <Button kind="quiet" onClick={() => goOn(of)}>
-            {text.files.goOn}
+          <Button kind="quiet" onClick={() => continueUpload(of)}>
+            {text.files.continueUpload}
           </Button>
           <Button kind="quiet" onClick={() => dismissUpload(of)}>
             {text.dismiss}

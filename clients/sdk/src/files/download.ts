@@ -128,7 +128,7 @@ export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable 
     let failures = 0;
     for (let at = this.offset; ;) {
       try {
-        response ??= await this.#goOn(at, end);
+        response ??= await this.#resume(at, end);
         for await (const piece of bodyPieces(response, SILENCE_MS_MAX, this.#signal)) {
           at += piece.length;
           failures = 0;
@@ -209,7 +209,7 @@ export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable 
     return response;
   }
 
-  async #goOn(at: number, end: number): Promise<FetchAnswer> {
+  async #resume(at: number, end: number): Promise<FetchAnswer> {
     const response = await this.#fetch(`bytes=${at}-${end - 1}`, this.etag);
     if (response.status === PARTIAL_CONTENT && !isEncoded(response.headers)) return response;
     await response.body?.cancel();
