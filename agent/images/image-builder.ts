@@ -102,7 +102,7 @@ export class ImageBuilder implements ImageBringer {
       if (error instanceof ImageFailure || error instanceof AppError) throw error;
       this.#deps.log.error(
         { reference: source.reference, err: toError(error) },
-        'image:buildFailed',
+        'image:buildCrashed',
       );
       throw new ImageFailure('interrupted', 'the build failed on its host; try again', {
         cause: error,

@@ -106,11 +106,11 @@ export class ImageBuilds {
       outcome = { digest: held.image.digest };
     } catch (error) {
       outcome = toFailure(error);
-      log.warn({ imageId, source, err: toError(error).message }, 'image:buildEnded');
+      log.warn({ imageId, source, err: toError(error).message }, 'image:buildFailed');
     }
     stopRenewing();
     const durationMs = Math.round(performance.now() - begunAt);
-    log.info({ imageId, accountId, source, ...outcome, durationMs }, 'image:built');
+    log.info({ imageId, accountId, source, ...outcome, durationMs }, 'image:buildEnded');
     await failpoint('publish image', () => this.#publish(ref, outcome));
     await directory.forgetBuild(hostId, ref).catch(() => undefined); // Ended is ended.
   }
