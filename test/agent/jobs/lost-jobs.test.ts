@@ -71,7 +71,7 @@ test('a job that nobody has is lost; one at work is not, nor one that is done he
   t.false(jobs.begin(lost), 'its caller was told that it never begins');
 });
 
-test('a job that a former agent took is not said never to have begun, by whatever clock', async (t) => {
+test('a job that a former agent took is not reported as lost, by whatever clock', async (t) => {
   await using queue = await openQueue();
   const { former, jobs, reported } = queue;
   const lost = await queue.take();

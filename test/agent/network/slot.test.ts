@@ -30,7 +30,7 @@ test('no two slots have the same namespace', (t) => {
   );
 });
 
-test('names that are no slot of ours', (t) => {
+test('a name that is not exactly that of a slot is taken for none', (t) => {
   const hostId = 'host-0123456789ab';
   const { namespace } = planSlot(hostId, 1);
   const max = LIMITS.slotsPerHostMax;

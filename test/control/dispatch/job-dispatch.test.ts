@@ -204,7 +204,7 @@ for (const [job, code] of [
     t.is(discards, 1);
   });
 
-  test(`${job.kind}: what a host was lost over may be asked for again`, async (t) => {
+  test(`${job.kind}: a call whose host was lost at work may be repeated`, async (t) => {
     await using node = await openDispatch();
     const { hostId, dispatch: jobs } = node;
     const call = { ...job, hostId, requestId: 'req-test', deadlineAt: inAWhile() };

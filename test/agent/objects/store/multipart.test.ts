@@ -69,7 +69,7 @@ test('completing again answers the same; other parts or an unknown upload do not
   await t.throwsAsync(uploads.abort(id, 'again'), { code: 'NoSuchUpload' });
 });
 
-test('what the parts must be', async (t) => {
+test('parts that are unknown, out of order or too small are refused', async (t) => {
   await using disk = await mountDisk();
   const { uploads } = disk.store;
   const id = await uploads.create('strict', {});

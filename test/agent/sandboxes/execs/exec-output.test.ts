@@ -152,7 +152,7 @@ test('output that was written in part when its storage was full is whole when it
   }
 });
 
-test('a segment that could not be begun, or an old one removed, is when the output comes again', async (t) => {
+test('a failed begin or removal of a segment is made up for when the output comes again', async (t) => {
   await using directory = await temporaryDirectory();
   const id = randomUUID();
   const output = await ExecOutput.open(placeAt(directory.path), id);

@@ -1,6 +1,7 @@
 /*
- * Drains that cannot go straight on: the host is busy with a sandbox, the operator changes his mind, or
- * no other host takes what is given up. Each ends in a state that callers and operators are told.
+ * Drains that cannot go straight on: the host is busy with a sandbox, the operator changes their
+ * mind, or no other host takes what is given up. Each ends in a state that callers and operators are
+ * told.
  */
 import test from 'ava';
 import { newSandboxId } from '../../../../shared/ids.ts';
@@ -168,29 +169,26 @@ serial(
   },
 );
 
-serial(
-  'a sandbox whose giving up the journal could not note comes back all the same',
-  async (t) => {
-    await using region = await MovingRegion.open({ hosts: 2, offerMs: 500 });
-    const [giver, other] = region.hosts as [MovingHost, MovingHost];
-    await other.ask({ call: 'takes', takes: false });
-    const known = await make(region, giver, 'pause');
-    await giver.ask({ call: 'fail', point: 'before journal released' });
-    await region.order(giver, 'drained');
-    await waitFor('its return', async () => (await failingOf(giver)).give === 1);
-    t.regex(await giver.readLog(), /sandbox:releaseFailed/u);
-    t.is((await rested(region, known.id)).host, giver);
-    const refused = waitFor('the answer', async () => {
-      const error = await giver.ask({ call: 'act', id: known.id, action: 'resume' }).catch(codeOf);
-      return error !== 'unavailable' && error;
-    });
-    t.is(await refused, 'no_capacity', 'it is there');
-    await other.ask({ call: 'takes', takes: true });
-    await rested(region, known.id, other);
-    await check(t, region, known, other);
-    await checkNothingLeft(t, region);
-  },
-);
+serial('a sandbox comes back when the journal could not record its release', async (t) => {
+  await using region = await MovingRegion.open({ hosts: 2, offerMs: 500 });
+  const [giver, other] = region.hosts as [MovingHost, MovingHost];
+  await other.ask({ call: 'takes', takes: false });
+  const known = await make(region, giver, 'pause');
+  await giver.ask({ call: 'fail', point: 'before journal released' });
+  await region.order(giver, 'drained');
+  await waitFor('its return', async () => (await failingOf(giver)).give === 1);
+  t.regex(await giver.readLog(), /sandbox:releaseFailed/u);
+  t.is((await rested(region, known.id)).host, giver);
+  const refused = waitFor('the answer', async () => {
+    const error = await giver.ask({ call: 'act', id: known.id, action: 'resume' }).catch(codeOf);
+    return error !== 'unavailable' && error;
+  });
+  t.is(await refused, 'no_capacity', 'it is there');
+  await other.ask({ call: 'takes', takes: true });
+  await rested(region, known.id, other);
+  await check(t, region, known, other);
+  await checkNothingLeft(t, region);
+});
 
 serial('a drained host that is alone keeps its sandboxes, and says so', async (t) => {
   await using region = await MovingRegion.open({ hosts: 2 });

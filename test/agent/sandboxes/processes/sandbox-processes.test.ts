@@ -187,7 +187,7 @@ test('more clients than may attach are refused, and a place is given back once',
   three.process?.detach();
 });
 
-test('what a pause and an end of the machine tell', async (t) => {
+test('a pause detaches clients, and the end of the machine ends their process', async (t) => {
   await using fixture = await startProcesses();
   const { processes } = fixture;
   const client = await startProcess(processes, sessionSpec('cat'));
