@@ -13,7 +13,7 @@ import {
   pathBelow,
   walk,
 } from './local-files.ts';
-import { joinPath, nothingAt, type Transfer } from './place.ts';
+import { joinPath, nothingAt, type Place, type Transfer } from './place.ts';
 import { forEachOf } from './pool.ts';
 import type { RemoteEntry, RemoteFiles } from './remote-files.ts';
 
@@ -148,12 +148,12 @@ async function makePlan(
  * With `--delete`, a source that is not there would empty the target.
  * @throws Failure unless the source is a directory
  */
-async function requireSource({ direction, from }: Transfer, remote: RemoteFiles): Promise<void> {
-  if (from.kind === 'standard') {
-    throw new Failure('- is no directory', 'berth disk cp copies stdin and stdout');
-  }
+async function requireSource(
+  from: Exclude<Place, { readonly kind: 'standard' }>,
+  remote: RemoteFiles,
+): Promise<void> {
   const [path, type] =
-    direction === 'up'
+    from.kind === 'local'
       ? [from.path, (await lookAt(from.path))?.type]
       : [`${from.name}:${from.path}`, await remote.typeOf(from.path)];
   if (type === undefined) throw nothingAt(path);
@@ -166,10 +166,10 @@ export async function sync(transfer: Transfer, options: SyncOptions): Promise<Sy
   const { remote, output, jobs, deletes, isDry } = options;
   const { from, to } = transfer;
   if (from.kind === 'standard' || to.kind === 'standard') {
-    throw new Failure('- is no directory', 'berth disk cp copies stdin and stdout');
+    throw new Failure('- is not a directory', 'berth disk cp copies stdin and stdout');
   }
   const [here, there] = transfer.direction === 'up' ? [from.path, to.path] : [to.path, from.path];
-  await requireSource(transfer, remote);
+  await requireSource(from, remote);
   using progress = output.progress('comparing');
   const attempts = new Attempts();
   // In the target, it matters only where something might have to be deleted.
