@@ -95,7 +95,7 @@ const PAIRS = [
 function problemsOf(settings: Values): string[] {
   const unpaired = PAIRS.flatMap((pair) => togetherOrNone(settings, pair));
   if (settings.SANDBOX_DIR !== undefined && settings.SANDBOX_RUNTIME === 'container') {
-    unpaired.push('SANDBOX_DIR must not be set with SANDBOX_RUNTIME=container: containers stay');
+    unpaired.push('SANDBOX_DIR must not be set with SANDBOX_RUNTIME=container');
   }
   const areNetworks = settings.SANDBOX_REACHABLE_NETWORKS.every(isNetwork);
   return areNetworks
@@ -256,7 +256,7 @@ export function readAgentConfig(texts: SettingTexts): AgentConfig {
 
 async function checkProgram(path: string): Promise<void> {
   await access(path, constants.X_OK).catch((cause: unknown) => {
-    throw new Error(`STORAGE_FENCE_COMMAND: ${path} is no program that can be run`, { cause });
+    throw new Error(`STORAGE_FENCE_COMMAND: ${path} is not an executable file`, { cause });
   });
 }
 

@@ -337,7 +337,7 @@ async function openJournal(
   return journal;
 }
 
-/** Opens the journal, clears away what a former agent left, and makes the actors' home. */
+/** Reclaims what a former agent left, then opens the host's parts in order of dependence. */
 export async function openHost(
   config: AgentConfig,
   directory: Directory,

@@ -44,7 +44,7 @@ export interface ControlConfig extends ServiceSettings {
   readonly redisDataDir: string | undefined;
   /** The file that every change is appended to. */
   readonly auditLog: string | undefined;
-  /** Free bytes there below which new work is refused. */
+  /** Free bytes in `redisDataDir` below which new work is refused. */
   readonly redisReserveBytes: number;
 }
 

@@ -64,7 +64,7 @@ function kindOf(bytes: Buffer): 'tls' | 'http' | 'other' | undefined {
   if (bytes[0] === HANDSHAKE) return 'tls';
   const text = bytes.toString('latin1', 0, METHOD_LENGTH_MAX + 1);
   if (/^[A-Z]+$/u.test(text) && text.length <= METHOD_LENGTH_MAX) return undefined;
-  // HTTP/2 without TLS names hosts where only a client of HTTP/2 finds them.
+  // HTTP/2 without TLS names hosts in frames that only a parser of HTTP/2 can read.
   return /^[A-Z]+ /u.test(text) && !text.startsWith('PRI ') ? 'http' : 'other';
 }
 

@@ -74,7 +74,7 @@ export function readHost(request: IncomingMessage): RequestedHost | { readonly p
   const [, bare = ''] = /^(.*?)(?::\d{1,5})?$/u.exec(host) ?? [];
   if (bare === '' || isIPv4(bare)) return { name: undefined, host };
   const name = normalizeName(bare);
-  return name === undefined ? { problem: 'the Host header is no host' } : { name, host };
+  return name === undefined ? { problem: 'the Host header is not a valid host' } : { name, host };
 }
 
 function findFault(request: IncomingMessage): string | undefined {

@@ -25,7 +25,7 @@ const REPEATS_IN_A_ROW_MAX = 4;
 const NESTING_MAX = 50;
 // Plain text up to this length is accepted by each engine.
 const PLAIN_LENGTH_MAX = 1000;
-// Linux gives a program no longer argument (MAX_ARG_STRLEN, 128 KiB).
+// Linux limits one argument of a program to 128 KiB with its NUL (MAX_ARG_STRLEN).
 const ARGUMENT_BYTES_MAX = 128 * KiB - 1;
 
 /** Escapes of character classes, as bracket expressions that both engines read alike. */

@@ -183,7 +183,7 @@ export class SearchOutput implements OutputSink {
   }
 
   #takeStatistics(payload: Buffer): void {
-    if (payload.length !== STATISTICS_BYTES) throw new BadFrame('statistics are too short');
+    if (payload.length !== STATISTICS_BYTES) throw new BadFrame('statistics have the wrong length');
     this.#statistics = {
       filesScanned: readNumber(payload, 0),
       listingUs: readNumber(payload, 8),

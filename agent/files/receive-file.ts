@@ -25,7 +25,7 @@ function checkConditions(headers: IncomingHttpHeaders, found: FileStat | undefin
     found === undefined
       ? headers['if-match'] === undefined
       : checkPreconditions(conditions, httpFactsOf(found)) === 'proceed';
-  if (!holds) throw new AppError('precondition_failed', 'what is at the path is not as asked for');
+  if (!holds) throw new AppError('precondition_failed', 'a condition of the request does not hold');
 }
 
 /**

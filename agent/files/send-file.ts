@@ -39,7 +39,7 @@ async function sendRange(
   for (let left = end - start + 1; left > 0;) {
     const piece = await worker.next(left);
     if (piece === undefined)
-      throw new AppError('unavailable', 'the file was cut while it was read');
+      throw new AppError('unavailable', 'the file was truncated while it was read; try again');
     left -= piece.length;
     await send(response, piece);
   }

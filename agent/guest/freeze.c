@@ -95,10 +95,10 @@ static int sync_all(void *unused) {
 }
 
 /*
- * In a process of its own, because a disk that hangs must not silence us. The file systems are
- * synced, not frozen: memory and disk are taken at the same moment, and the disk alone is what a
- * journal was made for. It shares our memory: a copy would have us fault on every page when we go
- * on.
+ * Syncs in a child, because a disk that hangs must not silence us. The file systems are synced, not
+ * frozen: memory and disk are captured at the same moment, and a disk without its memory is as
+ * after a crash, which a journal handles. The child shares our memory: with a copy of it we would
+ * fault on every page once we continue.
  */
 static void begin_syncing(void) {
   static _Alignas(16) char stack[16 * 1024];

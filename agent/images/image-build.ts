@@ -36,7 +36,7 @@ export interface ResolvedImage extends ImageDocuments {
   readonly digest: string;
 }
 
-/** Asks the registry what is meant. Whoever gets an answer may have the image. */
+/** Resolves a reference at its registry, which answers only callers who may pull the image. */
 export async function resolveImage(
   registry: RegistryClient,
   { platform }: Pick<BuildDeps, 'platform'>,

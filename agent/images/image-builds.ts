@@ -48,7 +48,10 @@ export class ImageBuilds {
     }
   }
 
-  /** Begins a build, and returns at once. Idempotent by its token. @throws AppError `no_capacity` */
+  /**
+   * Begins a build, and returns at once. Idempotent by its token.
+   * @throws AppError `no_capacity`; `not_enabled` on a host that builds no images
+   */
   begin(request: BuildRequest): void {
     const { token, accountId } = request;
     if (this.#running.has(token)) return;
@@ -115,7 +118,7 @@ export class ImageBuilds {
     await directory.forgetBuild(hostId, ref).catch(() => undefined); // Ended is ended.
   }
 
-  /** Until it succeeds, but for no longer than it could matter: the claim lapses by itself. */
+  /** Records the outcome; retries until the claim on the build has lapsed by itself. */
   async #publish(ref: ImageBuildRef, outcome: ImageOutcome): Promise<void> {
     const { directory, log } = this.#deps;
     const attempt = async (): Promise<boolean> => {

@@ -6,7 +6,7 @@ import type { ImageStore, UsedImage } from './image-store.ts';
 import type { RegionStore } from './region-store.ts';
 
 const LOOK_MS = 5_000;
-/** Images go while there is still room for other work: that is refused below the reserve itself. */
+/** Evicts before other work suffers, which is refused only below the reserve itself. */
 const RESERVES_FREE = 2;
 /** The region is told of a use unless it knows of one that was this short a time before. */
 const NOTE_USE_MS = HOUR_MS;

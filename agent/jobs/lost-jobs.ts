@@ -34,8 +34,8 @@ export class LostJobs {
   }
 
   /**
-   * Resolves when it knows the jobs of a former agent. No job may be taken before: by their times they
-   * could not be told from this one's, since clocks are set.
+   * Resolves when the jobs of a former agent are known. Take no job before: clocks may have been
+   * set, so times could not tell the former agent's jobs from this one's.
    */
   get known(): Promise<void> {
     return this.#known.promise;
@@ -80,8 +80,8 @@ export class LostJobs {
   }
 
   /**
-   * Reports a lost job. What cannot be read now is reported at a later check, and keeps no other from
-   * it.
+   * Reports a lost job. A job that cannot be read now is reported at a later check, and delays no
+   * other report.
    */
   async #report(id: string): Promise<void> {
     try {

@@ -8,9 +8,9 @@ import { writeDurably } from '../system/write-durably.ts';
 const NAME = 'sandbox-runtime';
 
 /**
- * Notes of which runtime the sandboxes of a host are. Their disks are of use to no other one, which
- * would give them empty ones.
- * @throws Error while the host has sandboxes of another
+ * Records the runtime of a host's sandboxes. Another runtime cannot read their disks, and would
+ * start them with empty ones.
+ * @throws Error while the host has sandboxes of another runtime
  */
 export async function claimRuntime(dataDir: string, runtime: SandboxRuntime): Promise<void> {
   const path = paths.sandboxRuntime(dataDir);

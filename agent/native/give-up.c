@@ -14,13 +14,13 @@
  *   punch(fd, length) -> Promise<void>
  *     Frees what is below the length (fallocate(2)); the size of the file stays.
  *
- * A write lease is given only to who alone has the file open, and an open that the kernel is still
- * at work on counts (fcntl(2)). Opens that begin afterwards wait until the lease ends, but some of
- * them may have been let through as those of a file that is no placeholder. So the lease is asked
- * for again once the file has the attribute: if it is refused, there are such opens, and the file
- * stays as it is. Once it is granted, the helper finds the attribute in every open that it is
- * asked about, and lets no more opens of the file go unasked (hydrate-opens.c). Only now can that
- * be ended for good. Some went unasked until then, so the lease is asked for a third time.
+ * The kernel grants a write lease only while nobody else has the file open; opens in progress count
+ * (fcntl(2)). Later opens wait until the lease ends, but some of them may have passed already, as
+ * opens of a file that is no placeholder. So the lease is requested again once the file has the
+ * attribute: a refusal shows such opens, and the file stays as it is. After the grant the helper
+ * finds the attribute in every open that it is asked about, and exempts no further opens of the
+ * file (hydrate-opens.c), so the exemption in force can be removed for good. Opens before that
+ * removal went unasked, so the lease is requested a third time.
  */
 #define _GNU_SOURCE
 #include "give-up.h"

@@ -76,7 +76,10 @@ async function openAsObject(
 
 const SPAN = { name: 'disk download', kind: 'server' } as const;
 
-/** Reads files of this host's disks for control nodes, and sources of copies for other agents; see shared/links/data-protocol.ts. */
+/**
+ * Serves files of this host's disks to control nodes, and sources of copies to other agents
+ * (shared/links/data-protocol.ts).
+ */
 export class DataEndpoint {
   readonly #options: DataEndpointOptions;
   readonly #underWay = new RequestsUnderWay();
@@ -90,7 +93,7 @@ export class DataEndpoint {
 
   /**
    * Never throws: a failure is answered, or the connection is broken off.
-   * @param claims from the token of the control node that asks
+   * @param claims from the token of the control node or agent that asks
    */
   handle(request: IncomingMessage, response: ServerResponse, claims: Claims): void {
     const answer = (): Promise<void> => this.#answer(request, response, claims);

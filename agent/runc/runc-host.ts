@@ -71,7 +71,7 @@ export const cgroupOf = (
 export function firstIdOf({ uidBase, idBase }: RuncHost, uid: number): number {
   const index = uid - uidBase;
   if (index >= LIMITS.containerSandboxesMax) {
-    const message = `a host has room for ${LIMITS.containerSandboxesMax} sandboxes at most`;
+    const message = `a host has at most ${LIMITS.containerSandboxesMax} sandboxes`;
     throw new AppError('no_capacity', message);
   }
   return idBase + index * LIMITS.idsPerContainer;

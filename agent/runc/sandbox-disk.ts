@@ -43,7 +43,7 @@ export async function imageOf(directory: string): Promise<SandboxDisk> {
   if (record === undefined) throw new Error('the sandbox has no disk');
   const { imageDir } = record;
   if (!existsSync(imageDir))
-    throw new Error(`the image that its disk began with, ${imageDir}, is gone`);
+    throw new Error(`the image of the sandbox's disk, ${imageDir}, is gone`);
   return { file: join(directory, FILE), imageDir };
 }
 
@@ -89,7 +89,7 @@ export async function copyDisk(
     await placeDisk(to, imageDir, (path) => copy(file, path));
   } catch (error) {
     if (!(error instanceof ProgramTimeoutError)) throw error;
-    const message = 'its disk holds more than can be copied now; stop it, and fork it then';
+    const message = 'copying the disk takes too long; stop a sandbox that is paused, then fork it';
     throw new AppError('unavailable', message, { cause: error });
   }
 }
@@ -146,7 +146,7 @@ export async function copyAtRest(from: string, to: string): Promise<void> {
       const isLocked = error instanceof ProgramError && error.exitCode === EXIT_LOCKED;
       if (!isLocked) throw error;
       if (performance.now() > deadline) {
-        const message = 'its disk is still in use; try again';
+        const message = "the sandbox's disk is still in use; try again";
         throw new AppError('unavailable', message, { cause: error });
       }
       await sleep(LOOK_MS);

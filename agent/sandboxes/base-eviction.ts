@@ -18,15 +18,15 @@ export interface BaseEvictionDeps {
   readonly log: Logger;
 }
 
-/** Copies go while there is still space for other work: that is refused below the reserve itself. */
+/** Evicts before other work suffers, which is refused only below the reserve itself. */
 const RESERVES_FREE = 2;
 
 /**
  * Removes copies of images, from storage that hosts share, that no machine's disk stands on: those
  * that none has needed for long, and while space is short the longest unused one. The count of links
- * tells which these are (decision 0094), once it is certain that every machine has its link. Those
- * from before had none: each host gives them to its own when it starts, and shows then that it did;
- * a host that takes a machine does before, and any host to those that lie with nobody.
+ * tells which these are (decision 0094), once every machine certainly has its link. Machines of
+ * former versions had none: each host links its own when it starts, and then shows that it has; a
+ * host links a machine before it takes it over, and any host links those that no host owns.
  */
 export class BaseEviction {
   readonly #deps: BaseEvictionDeps;

@@ -250,7 +250,7 @@ async function recover(
   };
 }
 
-/** First of all nothing is taken any more: it would be started, and run on. */
+/** Stops taking sandboxes first: one taken later would be started, and left running. */
 async function stopAll(
   registry: Pick<SandboxRegistry, 'stopAll'>,
   mover: Pick<SandboxMover, 'stopTaking'> | undefined,

@@ -34,7 +34,7 @@ export class UsageMeter {
     this.#stop = beat.every(LIMITS.usageWrittenEveryMs, flush);
   }
 
-  /** Ends what the sandbox held before. */
+  /** Begins to measure a sandbox; ends the measurement that it had. */
   begin(
     sandboxId: string,
     accountId: string,

@@ -17,7 +17,7 @@ async function openWithin(path: string, bytesMax: number): Promise<Opened> {
   const file = await open(path, flags);
   try {
     const found = await file.stat();
-    if (!found.isFile()) throw new Error(`${path} is no plain file`);
+    if (!found.isFile()) throw new Error(`${path} is not a regular file`);
     if (found.size > bytesMax)
       throw new Error(`${path} has ${found.size} bytes, more than ${bytesMax}`);
     return { file, size: found.size };
@@ -29,7 +29,7 @@ async function openWithin(path: string, bytesMax: number): Promise<Opened> {
 
 /**
  * Reads a file that others may have written.
- * @throws Error when it is longer, a link, or no plain file: reading a pipe would never end
+ * @throws Error when it is longer, a link, or not a regular file: reading a pipe would never end
  */
 export async function readFileWithin(path: string, bytesMax: number): Promise<Buffer> {
   const { file } = await openWithin(path, bytesMax);

@@ -93,7 +93,7 @@ const forkSandboxRoute = route({
   event: 'sandbox.forked',
   summary: 'Copy a sandbox that is running, paused or stopped, and start the copy',
   description:
-    'The copy has the disk of the source and, when that runs or is paused, its memory. The source goes on as it was.',
+    'The copy has the disk of the source and, when that runs or is paused, its memory. The source continues as before.',
   tag,
   params: SandboxPath,
   query: WaitQuery,

@@ -19,7 +19,7 @@ const createSnapshotRoute = route({
   event: 'snapshot.created',
   summary: 'Keep disk and memory of a sandbox as something to create sandboxes from',
   description:
-    'The sandbox goes on as it was. Answered while it is being made, or with `wait` when that has ended, if it is within 20 seconds.',
+    'The sandbox continues as before. Answered while the snapshot is being made; with `wait`, once it is made or after 20 seconds.',
   tag,
   params: SandboxPath,
   query: WaitQuery,

@@ -19,7 +19,7 @@ export const tags = {
   'Sandbox ports': 'Ways from outside to ports of sandboxes.',
   'API keys': 'Credentials of an account.',
   Webhooks: 'Where events of the account are sent.',
-  Hosts: 'The machines that everything runs on; for operators.',
+  Hosts: 'The hosts that everything runs on; for operators.',
   Account: 'What was done with the keys of an account, and how much it used.',
 } as const;
 type Tag = keyof typeof tags;

@@ -20,7 +20,7 @@ export async function beginSandbox<
     resultOf: ({ sandbox: made }) => made,
     find: () => deps.directory.sandboxes.get(accountId, sandboxId),
     discard: async () => {
-      // Without it the name seems to be another's until the host has removed the sandbox.
+      // Without this note the name looks taken until the host has removed the sandbox.
       await deps.directory.sandboxes
         .noteUndone(accountId, sandboxId, hostId)
         .catch(() => undefined);

@@ -193,7 +193,7 @@ function toMap(pairs: readonly string[]): Map<string, string> {
   return map;
 }
 
-/** @throws Error a report that no agent wrote is no fault of whoever asks */
+/** @throws Error, not AppError, for an unreadable report: the caller is not at fault */
 function toEntry(
   hostId: string,
   text: string,
@@ -203,6 +203,6 @@ function toEntry(
     const report = checkHostReport(parseJson(text), 'report');
     return { hostId, report, order, ...(fencedAt ? { fencedAt: Number(fencedAt) } : {}) };
   } catch (cause) {
-    throw new Error(`what the directory has of ${hostId} cannot be read`, { cause });
+    throw new Error(`the directory's report of host ${hostId} cannot be read`, { cause });
   }
 }

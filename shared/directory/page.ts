@@ -29,7 +29,7 @@ function decodeCursor(cursor: string): string {
   return member;
 }
 
-/** How many items a page has at most. */
+/** The most items on a page. */
 function sizeOf({ limit, cursor }: PageRequest): number {
   if (limit === undefined && cursor === undefined) return LIMITS.unpagedListMax;
   return Math.min(limit ?? LIMITS.pageSizeDefault, LIMITS.pageSizeMax);

@@ -34,7 +34,7 @@ export const PageQuery = Type.Object({
     Type.Integer({
       minimum: 1,
       maximum: Number.MAX_SAFE_INTEGER,
-      description: 'How many items a page has at most; what is above the maximum counts as it.',
+      description: 'The most items on a page; a larger number counts as the maximum.',
       examples: [50],
     }),
   ),

@@ -123,7 +123,7 @@ const clusterSettings = {
     absolutePath({
       fallback: 'none',
       description:
-        "certificates (PEM) of the cluster's own authorities: only who has a certificate of theirs gets an answer at internal ports",
+        "certificates (PEM) of the cluster's own authorities: internal ports answer only peers with a certificate that one of them has signed",
     }),
   ),
   BUCKET_REACHABLE_NETWORKS: list({
@@ -219,7 +219,8 @@ const httpSettings = {
     default: LIMITS.transferBytesPerSecondMin,
     minimum: 1,
     maximum: GiB,
-    description: 'and so is one that is slower on average; see [connections](#connections)',
+    description:
+      'a transfer that is slower on average is broken off, too; see [connections](#connections)',
   }),
 };
 

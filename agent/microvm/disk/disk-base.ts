@@ -49,7 +49,7 @@ export async function findBase(directory: string, host: BaseHost): Promise<DiskB
   if (await exists(base.path)) return base;
   const link = linkOf(directory, base);
   if (link !== undefined && (await exists(link))) return { ...base, path: link };
-  throw new Error(`the image that its disk began with, ${base.path}, is gone`);
+  throw new Error(`the base image of the root disk, ${base.path}, is gone`);
 }
 
 /** Whether a disk stands on the copy that hosts share, so that it needs no image of this host. */
@@ -79,8 +79,8 @@ export async function giveBase(
 }
 
 /**
- * Gives a copy of a machine, in a directory that nothing depends on yet, the machine's base.
- * @returns the copy's base, and the path to make durable beside the directory
+ * Gives a copy of a machine the machine's base. Nothing may depend on the copy's directory yet.
+ * @returns the copy's base, and the path to make durable besides the directory
  */
 export async function copyBase(
   from: { readonly directory: string; readonly base: DiskBase },
@@ -104,9 +104,9 @@ const recordBase = (directory: string, base: DiskBase): Promise<void> =>
   failpoint('record base', () => writeDurably(directory, NAME, JSON.stringify(base)));
 
 /**
- * Gives a machine from before each had a link its own, wherever it lies. Idempotent; harmless also
- * while another host has the machine, whose files stay as they are.
- * @throws Error when the storage does not tell; ENOENT when the machine has moved
+ * Links the base to a machine of a former version that had no link, wherever it lies. Idempotent;
+ * harmless while another host has the machine, since its files stay as they are.
+ * @throws Error when the storage cannot be read; ENOENT when the machine has moved
  */
 export async function keepBase(directory: string, bases: DiskBases): Promise<void> {
   const base = await readBase(directory).catch((error: unknown) => {
@@ -129,7 +129,7 @@ export async function moveBase(directory: string, host: BaseHost): Promise<void>
   const base = await readBase(directory);
   const { bases, rootDisk } = host;
   if (bases === undefined || base?.copy === undefined)
-    throw new Error('its disk names no image that other hosts have');
+    throw new Error("the sandbox's disk names no base image that hosts share");
   const isOwn = (await bases.nameOf(rootDisk)) === base.copy;
   if (isOwn) await bases.hold(directory, rootDisk);
   const path = isOwn ? rootDisk : baseLinkOf(directory, base.copy);

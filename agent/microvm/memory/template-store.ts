@@ -261,8 +261,8 @@ export class TemplateStore {
     try {
       if (this.#isClosed) return;
       await this.#evict();
-      // Another host may have made it meanwhile; what is there and cannot be opened is damaged. Asked
-      // first: a template that another host publishes while this one finds none must stay.
+      // Checked before the open: only a template that was there already and cannot be opened is
+      // damaged. One that another host publishes after this check must stay.
       const wasThere = await exists(this.#path(entry.key));
       if ((await this.#openIfValid(entry)) !== undefined) return;
       if (wasThere) await rm(this.#path(entry.key), { recursive: true, force: true });

@@ -76,8 +76,8 @@ const PATH = /^(?:\/[A-Za-z0-9._-]+)+$/u;
 const MAC = /^(?:[0-9a-f]{2}:){5}[0-9a-f]{2}$/u;
 
 /**
- * Emulated, copying by the byte takes as long for each byte as otherwise for eight: the processor
- * does not claim that it is fast. A guest learns of this when it boots; no state depends on it.
+ * Under emulation, copying one byte takes as long as copying a word of eight, so the processor must
+ * not advertise fast byte copies. Guests read this when they boot; no saved state depends on it.
  */
 const SLOW_FEATURES = ',-erms,-fsrm';
 
@@ -120,8 +120,8 @@ function memory({ memory: kind, memSizeMib }: QemuSpec): string[] {
  * again, so a program that is loaded at random addresses starts some five times slower: processes of
  * emulated guests have fixed ones, until root in the guest says otherwise.
  *
- * How fast its time stamp counter runs is measured by the guest while it boots. On a busy host that is
- * wrong by a multiple, for every sandbox of the template: the clock is the one of the chipset, whose
+ * Guests measure the rate of the time stamp counter while they boot. On a busy host the result is
+ * wrong by a large factor, for every sandbox of the template. So the clock is the chipset's, whose
  * rate is defined.
  */
 const EMULATED = ['mitigations=off', 'tsc=unstable', 'no_timer_check', 'norandmaps'];
@@ -245,7 +245,7 @@ export function qemuArguments(spec: QemuSpec): string[] {
   ];
 }
 
-/** Those that a machine's state depends on: another machine with the same can continue from it. */
+/** Arguments that a state depends on: another machine with the same can continue from it. */
 export const stateArguments = (spec: QemuSpec): string[] =>
   qemuArguments(spec).map((argument) => argument.replace(SLOW_FEATURES, ''));
 

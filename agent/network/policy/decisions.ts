@@ -48,8 +48,8 @@ const kindOf = (decision: NetworkDecision): string => {
 };
 
 /**
- * Keeps the times of what has not happened again: the kernel tells them in whole seconds from now,
- * so that they would differ a little with each reading.
+ * Keeps the time of each decision whose count is unchanged. The kernel reports times in whole
+ * seconds relative to now, so computed times would drift a little with each reading.
  */
 export function withSteadyTimes(
   decisions: readonly NetworkDecision[],

@@ -91,7 +91,7 @@ export class KernelPolicies implements SlotPolicies {
     }
     const sets = await listSets(plan);
     const loaded = sets.map(toLoaded).find((each) => each !== undefined);
-    // A policy that needs no proxy also counts for connections that go through it since before.
+    // Connections that already go through the proxy obey a new policy that needs none, too.
     const isProxied = needsProxy(rules) || loaded?.side !== undefined;
     if (isProxied) await this.#proxy.setRules(plan, sandboxId, rules);
     if (loaded?.print === print) await this.#keepResolvers(plan, rules, loaded.side);
@@ -124,7 +124,7 @@ export class KernelPolicies implements SlotPolicies {
     this.#former.delete(sandboxId);
   }
 
-  /** Has slots made with the usual policy, and their policies removed with them. */
+  /** Makes slots with the usual policy, and removes a slot's policy together with the slot. */
   withSlots(namespaces: SlotNamespaces): SlotNamespaces {
     return {
       ...namespaces,

@@ -18,7 +18,7 @@ const SIGKILL = 9;
 // Shells add the signal's number to this for the exit code of a process that a signal ended.
 const SIGNAL_EXIT_CODE = 128;
 
-/** When the end of its time is tried again, after the journal could not be written. */
+/** How long after a failed write to the journal a timeout is tried again. */
 const RETRY_MS = 1_000;
 
 /** Times of ending are rounded to milliseconds, by two clocks. */
@@ -72,8 +72,8 @@ export class SandboxExec {
   }
 
   /**
-   * Starts it in the guest. Resolves when it runs, or has failed to; when the channel breaks first,
-   * the next one tells, or starts it.
+   * Starts the command in the guest. Resolves when it runs or could not be started. When the
+   * channel breaks first, the next channel reports the command as running, or starts it.
    */
   async start(channel: GuestChannel, start: ExecStart): Promise<void> {
     const { id } = this.#row;
@@ -181,7 +181,7 @@ export class SandboxExec {
     if (ending !== undefined) await this.#finish(ending, REASONS[ending]);
     else if (this.#expected !== undefined) await this.#finish('cancelled', this.#expected);
     else if (this.#unanswered !== undefined) await this.start(channel, this.#unanswered);
-    else await this.#finish('failed', 'the sandbox does not know it any more');
+    else await this.#finish('failed', 'the sandbox no longer knows the command');
   }
 
   async #finishIfDrained(): Promise<void> {
@@ -259,7 +259,7 @@ export class SandboxExec {
     this.#timer.unref();
   }
 
-  /** Tried again when it fails: the command would run on for as long as it likes. */
+  /** Retried when it fails: otherwise the command would run on without a limit. */
   async #timeOut(): Promise<void> {
     try {
       await this.end('timed_out');

@@ -12,7 +12,7 @@ const END_MS = 2_000;
 const silent = (): AppError =>
   new AppError('timeout', 'the file system of the sandbox does not answer');
 const broken = (): AppError =>
-  new AppError('unavailable', 'the sandbox ended the operation before its end; try again');
+  new AppError('unavailable', 'the sandbox broke the operation off; try again');
 
 /** Resolves as the work does. @throws AppError `timeout` when that takes too long */
 async function inTime<T>(work: Promise<T>): Promise<T> {

@@ -82,7 +82,7 @@ export class HostWatch {
     this.#hasLinks = true;
   }
 
-  /** The hosts that have, or may have, machines here without links: none tells, or an older version. */
+  /** Hosts whose machines here may lack links: no sign of the host says that they have them. */
   async withoutLinks(): Promise<string[]> {
     const without: string[] = [];
     for (const hostId of await this.#deps.storage.hosts()) {

@@ -473,7 +473,7 @@ export const text = {
 
   hosts: {
     title: 'Hosts',
-    hint: 'The machines of this region. You see them because your key has the operator scope.',
+    hint: 'The hosts of this region. You see them because your key has the operator scope.',
     none: 'No host has ever reported to this region.',
     commands: 'Commands on disks',
     running: (running: number, slots: number, waiting: number) =>
@@ -495,7 +495,7 @@ export const text = {
     remove: 'Remove',
     removeTitle: (id: string) => `Remove ${id}`,
     removeText:
-      'Only for a machine that is off and will not come back: its sandboxes and snapshots are forgotten, and its disks are freed.',
+      'Only for a host that is off and will not come back: its sandboxes and snapshots are forgotten, and its disks are freed.',
     removed: (id: string) => `${id} was removed.`,
   },
 

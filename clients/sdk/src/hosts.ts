@@ -4,7 +4,7 @@ import type { HostInfo } from './types.ts';
 /** Each order may be given again. */
 const REPEATABLE = { retry: 'repeatable' } as const;
 
-/** The machines that everything runs on: for operators, whose keys have the scope `operator`. */
+/** The hosts that everything runs on: for operators, whose keys have the scope `operator`. */
 export class Hosts {
   readonly #http: Http;
 

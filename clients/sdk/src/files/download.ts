@@ -135,7 +135,7 @@ export class FileDownload implements AsyncIterable<Uint8Array>, AsyncDisposable 
           yield piece;
         }
         if (at >= end || this.length === undefined) return;
-        throw new ConnectionError('the content ended before its end');
+        throw new ConnectionError('the content ended early');
       } catch (error) {
         if (this.#signal?.aborted === true) throw reasonOf(this.#signal);
         if (at === end) return;

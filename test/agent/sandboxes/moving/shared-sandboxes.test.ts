@@ -102,8 +102,8 @@ test('links, pipes and directories in place of its files are refused at once', a
   await mkdir(join(nested, FILE));
   t.not(await readSandbox(whole, KEYS, vmId), undefined);
   await t.throwsAsync(readSandbox(linked, KEYS, vmId), { code: 'ELOOP' });
-  await t.throwsAsync(readSandbox(pipe, KEYS, vmId), { message: /no plain file/u });
-  await t.throwsAsync(readSandbox(nested, KEYS, vmId), { message: /no plain file/u });
+  await t.throwsAsync(readSandbox(pipe, KEYS, vmId), { message: /not a regular file/u });
+  await t.throwsAsync(readSandbox(nested, KEYS, vmId), { message: /not a regular file/u });
 });
 
 test('only directories of machines are listed, and no path leads out of the storage', async (t) => {

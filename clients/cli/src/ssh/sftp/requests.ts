@@ -36,7 +36,7 @@ export class SftpRequests {
   async open(given: string, flags: number, attributes: Partial<Attributes>): Promise<Buffer> {
     const path = await this.#paths.absolute(given);
     const found = await this.#find(path);
-    if (found !== undefined && found.type !== 'file') throw new Refused(`${path} is no file`);
+    if (found !== undefined && found.type !== 'file') throw new Refused(`${path} is not a file`);
     if ((flags & OPEN_MODE.WRITE) === 0) {
       if (found === undefined) throw missing(path);
       return this.#keep({ path, download: new Download(this.#files, path, found) });
@@ -138,7 +138,7 @@ export class SftpRequests {
     const path = await this.#paths.absolute(given);
     const { type } = await this.#files.stat(path, { follow: false });
     if ((type === 'directory') !== (what === 'directory')) {
-      throw new Refused(`${path} is ${what === 'directory' ? 'no' : 'a'} directory`);
+      throw new Refused(`${path} is ${what === 'directory' ? 'not a' : 'a'} directory`);
     }
     await this.#files.remove(path);
   }
@@ -159,7 +159,7 @@ export class SftpRequests {
   async readLink(given: string): Promise<string> {
     const path = await this.#paths.absolute(given);
     const { target } = await this.#files.stat(path, { follow: false });
-    if (target === undefined) throw new Refused(`${path} is no link`);
+    if (target === undefined) throw new Refused(`${path} is not a link`);
     return target;
   }
 
@@ -178,7 +178,7 @@ export class SftpRequests {
 
   async #requireDirectory(path: string): Promise<void> {
     const { type } = await this.#files.stat(path);
-    if (type !== 'directory') throw new Refused(`${path} is no directory`);
+    if (type !== 'directory') throw new Refused(`${path} is not a directory`);
   }
 
   #keep(opened: Opened): Buffer {
