@@ -19,13 +19,14 @@ import { PROXIED_MARK } from '../router-plan.ts';
 import type { SlotNamespaces } from '../slot-namespace.ts';
 import type { SlotPlan } from '../slot.ts';
 import { mergeDecisions, readDecisions, withSteadyTimes } from './decisions.ts';
-import { DECISIONS, needsResolver, TABLE } from './policy-names.ts';
+import { DECISIONS, TABLE } from './policy-names.ts';
 import { policyRules, type PolicySurroundings } from './policy-rules.ts';
 import { resolverCommand } from './resolver-config.ts';
 import type { PolicyProxy, SlotPolicies } from './slot-policies.ts';
 
 /**
- * A slot's resolver listens on one of two ports. A new policy's resolver begins beside the present
+ * A slot whose policy needs the proxy also has a resolver of its own, which fills the rules' sets
+ * of addresses. It listens on one of two ports: a new policy's resolver begins beside the present
  * one, and the rules switch to it, so that no question of the guest is lost.
  */
 const SIDES = { a: 5301, b: 5302 } as const;
@@ -157,7 +158,7 @@ export class KernelPolicies implements SlotPolicies {
     { print, sets, former }: { print: string; sets: readonly string[]; former: Side | undefined },
   ): Promise<void> {
     await this.#keepDecisions(plan, (sandboxId) => this.#decisionsOfKernel(sandboxId));
-    const side = needsResolver(rules) ? (former === 'a' ? 'b' : 'a') : undefined;
+    const side = needsProxy(rules) ? (former === 'a' ? 'b' : 'a') : undefined;
     if (side !== undefined) await this.#keepResolver(plan, rules, side);
     const surroundings = this.#surroundings(plan, side);
     const text = policyRules(rules, surroundings, {
@@ -200,7 +201,7 @@ export class KernelPolicies implements SlotPolicies {
 
   /** A digest that is equal for policies with the same effect in the slot. */
   #fingerprint(plan: SlotPlan, rules: EgressRules): string {
-    const surroundings = this.#surroundings(plan, needsResolver(rules) ? 'a' : undefined);
+    const surroundings = this.#surroundings(plan, needsProxy(rules) ? 'a' : undefined);
     const text = policyRules(rules, surroundings, { former: [], marker: '' });
     return sha256(text).slice(0, 16);
   }

@@ -1,5 +1,5 @@
 import { sha256 } from '../../../shared/secrets.ts';
-import { type EgressRules, isByName, needsProxy } from '../../../shared/network/egress-rules.ts';
+import { type EgressRules, isByName } from '../../../shared/network/egress-rules.ts';
 import type { EgressTarget } from '../../../shared/network/egress-target.ts';
 
 /* Names of a slot's policy that both its rules (nftables) and its resolver (dnsmasq) use. */
@@ -24,9 +24,6 @@ export const namedRules = (rules: EgressRules): NamedRules => ({
   deny: rules.deny.filter(isByName),
   allow: rules.default === 'deny' ? rules.allow.filter(isByName) : [],
 });
-
-/** Whether the slot needs a resolver of its own, which fills the sets. */
-export const needsResolver = needsProxy;
 
 /** The name at which a rule by name begins; its names are this one, those below it, or both. */
 export const nameOf = (target: EgressTarget): string =>
