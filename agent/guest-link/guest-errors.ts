@@ -1,4 +1,5 @@
 import { getSystemErrorName } from 'node:util';
+import { AppError } from '../../shared/errors.ts';
 import { GUEST_FAILURES } from './guest-protocol.ts';
 
 type GuestFailureCode = keyof typeof GUEST_FAILURES;
@@ -10,6 +11,10 @@ export class MachineFault extends Error {
     this.name = 'MachineFault';
   }
 }
+
+/** The refusal of a call whose guest cannot be reached now, or was lost in the middle of it. */
+export const guestSilent = (cause?: unknown): AppError =>
+  new AppError('unavailable', 'the sandbox does not answer now; try again', { cause });
 
 /** The guest sent what a sound guest agent cannot have sent; its channel is closed. */
 export class GuestProtocolError extends MachineFault {

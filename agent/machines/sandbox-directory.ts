@@ -1,16 +1,8 @@
 import { join } from 'node:path';
-import { sandboxIdPattern } from '../../shared/ids.ts';
-
-const idPattern = new RegExp(sandboxIdPattern, 'u');
-
-export const isVmId = (name: string): boolean => idPattern.test(name);
+import { checkedVmId } from '../system/vm-id.ts';
 
 /** A machine's own directory. @throws RangeError for a text that is no VM id */
-export function directoryOf(
+export const directoryOf = (
   { sandboxesDir }: { readonly sandboxesDir: string },
   vmId: string,
-): string {
-  // Checked because the text becomes part of paths that are removed.
-  if (!isVmId(vmId)) throw new RangeError(`not a VM id: ${vmId}`);
-  return join(sandboxesDir, vmId);
-}
+): string => join(sandboxesDir, checkedVmId(vmId));

@@ -44,7 +44,8 @@ import { listMachineCgroups } from '../machines/machine-cgroup.ts';
 import { recoverVm } from './recover-vm.ts';
 import { startFromCheckpoint, startNew } from './start-machine.ts';
 import { MachineTable, toForkError } from '../machines/machine-table.ts';
-import { directoryOf, isVmId } from '../machines/sandbox-directory.ts';
+import { directoryOf } from '../machines/sandbox-directory.ts';
+import { isVmId } from '../system/vm-id.ts';
 import { storedBytes } from '../machines/stored-bytes.ts';
 import { untilRunning } from '../machines/until-running.ts';
 

@@ -1,6 +1,6 @@
 import { copyFile, cp, mkdir, rm, symlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { native, sealHandlesPath } from '../native/native.ts';
+import { native, sealHandlesPath, UnmountFlag } from '../native/native.ts';
 import { mountsBelow } from '../system/mount-table.ts';
 import { paths } from '../system/paths.ts';
 import { run } from '../system/spawn.ts';
@@ -10,8 +10,6 @@ const SERVER = '/usr/bin/ganesha.nfsd';
 /** Debian has it in the directory of its processor type. */
 const PLUGINS = 'ganesha/libfsalvfs.so';
 const LIBRARIES = { x64: '/usr/lib/x86_64-linux-gnu', arm64: '/usr/lib/aarch64-linux-gnu' };
-/** A flag of umount2(2). */
-const MNT_DETACH = 2;
 const BYTES_MAX = 64 * MiB;
 const EMPTY = ['dev', 'disks', 'etc', 'run', 'var'];
 /** Directories that the server writes to at its start; only this is writable. */
@@ -48,7 +46,7 @@ let provided: Promise<string> | undefined;
 
 async function provide(dataDir: string, root: string): Promise<string> {
   // Servers of a former agent may have it as their root: it is taken away, not emptied.
-  if ((await mountsBelow(dataDir)).includes(root)) await native.unmount(root, MNT_DETACH);
+  if ((await mountsBelow(dataDir)).includes(root)) await native.unmount(root, UnmountFlag.detach);
   await rm(root, { recursive: true, force: true });
   await mkdir(root, { mode: 0o755 });
   await native.mount('tmpfs', root, 'tmpfs', 0, `size=${BYTES_MAX},mode=755`);

@@ -177,7 +177,7 @@ export const sealHandlesPath = new URL('build/seal-handles.so', import.meta.url)
 /** The guest agent, as containers of sandboxes have it; see agent/guest/main.c. */
 export const guestPath = new URL('../guest/build/guest', import.meta.url).pathname;
 
-/** Flags of mount(2) and umount2(2), from linux/mount.h. */
+/** Flags of mount(2), from linux/mount.h. */
 export const MountFlag = {
   nosuid: 2,
   nodev: 4,
@@ -189,4 +189,5 @@ export const MountFlag = {
 } as const;
 /** Attributes of mount_setattr(2), from linux/mount.h. */
 export const MountAttribute = { readOnly: 1, noExec: 8, noSymlinkFollow: 0x20_0000 } as const;
+/** Flags of umount2(2): `MNT_DETACH`. */
 export const UnmountFlag = { detach: 2 } as const;

@@ -4,7 +4,8 @@ import type { Logger } from '../../shared/log.ts';
 import type { SeccompProfile } from '../containers/seccomp.ts';
 import { listMachineCgroups } from '../machines/machine-cgroup.ts';
 import { MachineTable, toForkError } from '../machines/machine-table.ts';
-import { directoryOf, isVmId } from '../machines/sandbox-directory.ts';
+import { directoryOf } from '../machines/sandbox-directory.ts';
+import { isVmId } from '../system/vm-id.ts';
 import { storedBytes } from '../machines/stored-bytes.ts';
 import { untilRunning } from '../machines/until-running.ts';
 import type {

@@ -1,6 +1,6 @@
 import type { Middleware } from 'koa';
 import type { Caller } from '../../shared/directory/api-keys.ts';
-import type { Authenticator } from '../../shared/directory/authenticator.ts';
+import { apiKeyOf, type Authenticator } from '../../shared/directory/authenticator.ts';
 import { AppError } from '../../shared/errors.ts';
 import type { RequestState } from '../http/middleware/request-state.ts';
 import { type ConsoleSessions, isOwnPage } from './console-sessions.ts';
@@ -60,8 +60,7 @@ export function sessionCalls(
       const header = ctx.get('authorization');
       const caller = await authenticator.authenticate(header);
       ctx.state.notes['accountId'] = caller.accountId;
-      const apiKey = header.trim().replace(/^bearer\s+/iu, '');
-      const { cookie, expiresAt } = sessions.begin(apiKey);
+      const { cookie, expiresAt } = sessions.begin(apiKeyOf(header));
       ctx.set('set-cookie', cookie);
       ctx.body = { success: true, data: show(caller, expiresAt) };
     },

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Middleware } from 'koa';
-import type { Authenticator } from '../../shared/directory/authenticator.ts';
+import { apiKeyOf, type Authenticator } from '../../shared/directory/authenticator.ts';
 import { AppError } from '../../shared/errors.ts';
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import { clientAddress } from '../../shared/http/client-address.ts';
@@ -127,7 +127,8 @@ export function serveMcp(options: McpOptions): Middleware<RequestState> {
     const { req, res, state } = ctx;
     state.routePath = MCP_PATH;
     checkOrigin(req, options);
-    const { accountId, keyId } = await authenticator.authenticate(ctx.get('authorization'));
+    const authorization = ctx.get('authorization');
+    const { accountId, keyId } = await authenticator.authenticate(authorization);
     using _place = takePlace(places, accountId);
     const message = await readMessage(req).finally(() => {
       if (!req.complete) lingerAfterAnswer(req, res);
@@ -146,10 +147,7 @@ export function serveMcp(options: McpOptions): Middleware<RequestState> {
     // Kept nowhere: it only tells the calls of one client from those of the next.
     if (method === 'initialize') res.setHeader(SESSION, randomUUID());
     const call = method === 'tools/call' ? callNameOf(keyId, session, id) : undefined;
-    const apiKey = ctx
-      .get('authorization')
-      .replace(/^\s*bearer\s+/iu, '')
-      .trim();
+    const apiKey = apiKeyOf(authorization);
     const baseUrl = await ownApi.url();
     ctx.respond = false; // From here on the answer is ours, not Koa's.
     ctx.status = 200;

@@ -4,6 +4,12 @@ import { AppError } from '../errors.ts';
 const USE_WRITTEN_EVERY_MS = 60_000;
 const USES_REMEMBERED_MAX = 10_000;
 
+/**
+ * The API key in an `Authorization` header: `Bearer key-…`, or the older bare `key-…`
+ * (docs/api.md, Authentication). Nothing of it has been checked.
+ */
+export const apiKeyOf = (header: string): string => header.trim().replace(/^bearer\s+/iu, '');
+
 /** Checks API keys and keeps `lastUsedAt` roughly up to date. */
 export class Authenticator {
   readonly #apiKeys: ApiKeys;
@@ -13,13 +19,9 @@ export class Authenticator {
     this.#apiKeys = apiKeys;
   }
 
-  /**
-   * The account behind an `Authorization` header: `Bearer key-…`, or the older bare `key-…`
-   * (docs/api.md, Authentication).
-   * @throws AppError `unauthorized`
-   */
+  /** The account behind an `Authorization` header. @throws AppError `unauthorized` */
   async authenticate(header: string): Promise<Caller> {
-    const token = header.trim().replace(/^bearer\s+/iu, '');
+    const token = apiKeyOf(header);
     if (token === '') throw new AppError('unauthorized', 'Must provide an Authorization header');
     // The public client puts `key-` in front of whatever credential it was given.
     if (/^(key-)?dt-/u.test(token)) {

@@ -12,6 +12,7 @@ import {
   headerNames,
   headerValue,
   headerValues,
+  isObjectHeader,
   type RawHeaders,
 } from '../protocol/raw-headers.ts';
 import { readCredential, readTimestamp, type RequestTime } from './sigv4-fields.ts';
@@ -27,8 +28,6 @@ import { hmac, type Scope } from './sigv4-key.ts';
 
 const ALGORITHM = 'AWS4-HMAC-SHA256';
 const SIGNED_HEADERS_MAX = 128;
-// These headers change what the request does, so they must be covered by the signature.
-const MUST_BE_SIGNED = /^x-(?:amz|archil|service)-/;
 
 /** How the request declares its body (`x-amz-content-sha256`). */
 export type Payload =
@@ -84,8 +83,9 @@ function readSignedHeaders(
     throw malformed('the list of signed headers');
   }
   if (!signed.includes('host')) throw new S3Error('AccessDenied', 'The host must be signed.');
+  // These headers change what the request does, so the signature must cover them.
   const unsigned = headerNames(headers).filter(
-    (name) => MUST_BE_SIGNED.test(name) && !signed.includes(name),
+    (name) => isObjectHeader(name) && !signed.includes(name),
   );
   if (unsigned.length > 0) {
     const names = unsigned.join(', ');

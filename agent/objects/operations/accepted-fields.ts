@@ -1,7 +1,7 @@
 import { isHoisted, isSignatureParameter, type ObjectHeaders } from '../http/request-headers.ts';
 import type { ObjectTarget } from '../http/target.ts';
 import { S3Error } from '../protocol/errors.ts';
-import { headerNames } from '../protocol/raw-headers.ts';
+import { headerNames, isObjectHeader } from '../protocol/raw-headers.ts';
 
 /**
  * The headers and query parameters that an operation obeys. A request that uses any other one with a
@@ -14,11 +14,12 @@ export interface AcceptedFields {
 }
 
 /**
- * Headers to which S3, HTTP or this server gives a meaning, and those of the dialects that other object
- * stores speak. All others, such as those of proxies and browsers, cannot change what a request means.
+ * Headers besides {@link isObjectHeader} to which HTTP gives a meaning, and those of the dialects
+ * that other object stores speak. All others, such as those of proxies and browsers, cannot change
+ * what a request means.
  */
 const MEANINGFUL =
-  /^(?:x-(?:amz|archil|service|goog|minio|oss|obs|cos|ms)-|content-|if-)|^(?:range|expires|cache-control)$/u;
+  /^(?:x-(?:goog|minio|oss|obs|cos|ms)-|content-|if-)|^(?:range|expires|cache-control)$/u;
 
 /** Meaningful headers that every operation takes. */
 const COMMON_HEADERS: ReadonlySet<string> = new Set([
@@ -53,7 +54,7 @@ const LISTS =
 
 /** S3 ignores parameters that begin with `x-`, so that clients can mark requests in its logs. */
 const isHarmlessParameter = (name: string): boolean =>
-  isSignatureParameter(name) || (/^x-/iu.test(name) && !/^x-(?:amz|archil|service)-/iu.test(name));
+  isSignatureParameter(name) || (/^x-/iu.test(name) && !isObjectHeader(name));
 
 const refused = (name: string, what: string): S3Error =>
   new S3Error('NotImplemented', `${name} is not implemented with ${what}.`);
@@ -91,7 +92,7 @@ export function assertAccepted(
   const { headers = [], query: parameters = [] } = accepts;
   const seen = new Set<string>();
   for (const name of headerNames(raw)) {
-    if (!MEANINGFUL.test(name)) continue;
+    if (!isObjectHeader(name) && !MEANINGFUL.test(name)) continue;
     if (seen.has(name) && !LISTS.test(name)) {
       throw new S3Error('InvalidArgument', `The header ${name} is given twice.`);
     }

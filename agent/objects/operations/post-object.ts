@@ -10,6 +10,7 @@ import {
 import { readAttributes } from '../http/attributes.ts';
 import { type ObjectCall, type Operation, quoted, type S3Reply } from '../http/operation.ts';
 import { S3Error } from '../protocol/errors.ts';
+import { isObjectHeader } from '../protocol/raw-headers.ts';
 import { urlEncodeKey } from '../protocol/uri-escapes.ts';
 import { element, renderAnswer } from '../protocol/xml.ts';
 import { type AcceptedFields, assertAccepted } from './accepted-fields.ts';
@@ -20,7 +21,9 @@ const FORM_FIELDS: ReadonlySet<string> = new Set([
   ...['x-amz-algorithm', 'x-amz-credential', 'x-amz-date', 'x-amz-signature', 'submit'],
 ]);
 
-const HEADER_FIELD = /^(?:x-(?:amz|archil|service)-|content-|cache-control$|expires$)[a-z0-9-]*$/u;
+const isHeaderField = (name: string): boolean =>
+  /^[a-z0-9-]+$/u.test(name) &&
+  (isObjectHeader(name) || /^(?:content-|cache-control$|expires$)/u.test(name));
 
 /** The headers that the fields stand for. @throws S3Error NotImplemented for any other field */
 function headersOf({ fields }: PostForm, accepts: AcceptedFields): Record<string, string> {
@@ -28,7 +31,7 @@ function headersOf({ fields }: PostForm, accepts: AcceptedFields): Record<string
   for (const [name, value] of fields) {
     if (FORM_FIELDS.has(name) || name.startsWith('x-ignore-')) continue;
     const header = name === 'acl' ? 'x-amz-acl' : name;
-    if (!HEADER_FIELD.test(header)) {
+    if (!isHeaderField(header)) {
       throw new S3Error('NotImplemented', `PostObject is not implemented with the field ${name}.`);
     }
     if (/[\r\n\0]/u.test(value)) {

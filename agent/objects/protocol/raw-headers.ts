@@ -1,3 +1,9 @@
+/**
+ * Whether a header, or a query parameter that stands for one, is of S3 or of this server, whose own
+ * ones have two names.
+ */
+export const isObjectHeader = (name: string): boolean => /^x-(?:amz|archil|service)-/iu.test(name);
+
 /** Names and values by turns, as in Node's `rawHeaders`: order and duplicates are kept. */
 export type RawHeaders = readonly string[];
 

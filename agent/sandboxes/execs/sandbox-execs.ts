@@ -15,6 +15,7 @@ import type {
   SandboxJournal,
 } from '../../journal/sandbox-journal.ts';
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
+import { guestSilent } from '../../guest-link/guest-errors.ts';
 import type { GuestLink } from '../../guest-link/guest-link.ts';
 import { SerialQueue } from '../../queues/serial-queue.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
@@ -38,8 +39,6 @@ export interface ExecWithOutput {
 }
 
 const noSuchExec = (): AppError => new AppError('not_found', 'there is no such exec');
-const silent = (cause?: unknown): AppError =>
-  new AppError('unavailable', 'the sandbox does not answer now; try again', { cause });
 
 /** The list's form of a record: a command can be long, and there are many. */
 function toListed({ timeoutAt: _, ending: __, ...exec }: SandboxExecRow): SandboxExecRecord {
@@ -105,9 +104,9 @@ export class SandboxExecs {
       const channel = await this.#link?.opened(signal);
       if (channel !== undefined) return channel;
     } catch (cause) {
-      throw silent(cause);
+      throw guestSilent(cause);
     }
-    throw silent();
+    throw guestSilent();
   }
 
   /** From now on, each new channel to this guest follows the running commands again. */

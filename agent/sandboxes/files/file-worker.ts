@@ -9,14 +9,14 @@ const SIGTERM = 15;
 /** How long an operation that was cut has to remove what it began. */
 const END_MS = 2_000;
 
-const silent = (): AppError =>
+const tooSlow = (): AppError =>
   new AppError('timeout', 'the file system of the sandbox does not answer');
 const broken = (): AppError =>
   new AppError('unavailable', 'the sandbox broke the operation off; try again');
 
 /** Resolves as the work does. @throws AppError `timeout` when that takes too long */
 async function inTime<T>(work: Promise<T>): Promise<T> {
-  if (!(await settledWithin(work, LIMITS.fileAnswerMsMax))) throw silent();
+  if (!(await settledWithin(work, LIMITS.fileAnswerMsMax))) throw tooSlow();
   return work;
 }
 

@@ -5,11 +5,12 @@ import { LIMITS } from '../../../shared/limits.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import type { FileOperation } from '../../../shared/links/files-protocol.ts';
 import type { GuestChannel } from '../../guest-link/guest-channel.ts';
+import { guestSilent } from '../../guest-link/guest-errors.ts';
 import type { GuestLink } from '../../guest-link/guest-link.ts';
 import { whenThawed } from '../../guest-link/when-thawed.ts';
 import { encodeOperation, type MoreAsked } from './file-records.ts';
 import { FileWorker } from './file-worker.ts';
-import { notRunning, silent, toFilesError } from './files-error.ts';
+import { notRunning, toFilesError } from './files-error.ts';
 
 const END_AWAITED_MS = 200;
 
@@ -122,7 +123,7 @@ export class SandboxFiles {
     if (link === undefined) throw notRunning();
     if (link.channel !== undefined) return link.channel;
     return link.opened(AbortSignal.timeout(LIMITS.sessionGuestMsMax)).catch((error: unknown) => {
-      throw silent(error);
+      throw guestSilent(error);
     });
   }
 
@@ -130,7 +131,7 @@ export class SandboxFiles {
     channel.on('output', (output) => this.#workers.get(output.processId)?.receiveOutput(output));
     channel.on('exited', (exit) => this.#workers.get(exit.processId)?.receiveExit(exit));
     channel.on('closed', (error) => {
-      const reason = silent(error === undefined ? undefined : toError(error));
+      const reason = guestSilent(error === undefined ? undefined : toError(error));
       for (const worker of this.#workers.values()) {
         if (worker.channel === channel) worker.fail(reason);
       }

@@ -1,20 +1,21 @@
 import { mkdir, readdir, rename, rm, rmdir, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { errnoOf } from '../../../shared/errors.ts';
-import { hostIdPattern, sandboxIdPattern } from '../../../shared/ids.ts';
+import { hostIdPattern } from '../../../shared/ids.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { type FileLock, takeLock } from '../../system/file-lock.ts';
 import { paths } from '../../system/paths.ts';
 import { type SharedPlaces, sharedPlaces } from '../../system/sandbox-places.ts';
 import { checkMark, markStorage } from '../../system/storage-mark.ts';
 import { readOptional } from '../../system/read-optional.ts';
+import { checkedVmId, isVmId } from '../../system/vm-id.ts';
 import { syncPath, writeDurably } from '../../system/write-durably.ts';
 
 /** The note of a host whose sandboxes lie in its own data directory. */
 const OWN = 'own';
 
-const isVmId = (name: string): boolean => new RegExp(sandboxIdPattern, 'u').test(name);
-const isHostId = (name: string): boolean => new RegExp(hostIdPattern, 'u').test(name);
+const HOST_ID = new RegExp(hostIdPattern, 'u');
+const isHostId = (name: string): boolean => HOST_ID.test(name);
 
 /** The file that whoever uses a machine's directory holds locked, its shim above all (shim.c). */
 const lockOf = (directory: string): string => join(directory, 'lock');
@@ -76,9 +77,7 @@ export class SharedStorage {
 
   /** The directory of a machine. @throws RangeError for what is no VM id or host */
   directoryOf(vmId: string, at: Place = { hostId: this.#hostId }): string {
-    // Checked because the texts become part of paths.
-    if (!isVmId(vmId)) throw new RangeError(`not a VM id: ${vmId}`);
-    return join(this.#placeOf(at), vmId);
+    return join(this.#placeOf(at), checkedVmId(vmId));
   }
 
   /** Makes the directory of a machine that is about to be made. Idempotent. */

@@ -1,7 +1,7 @@
 import { UsageFailure } from './failure.ts';
 
 /** Quotes a word of a shell's command line, whatever is in it. */
-const quote = (word: string): string =>
+export const quote = (word: string): string =>
   /^[\w@%+=:,./-]+$/u.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 
 /**

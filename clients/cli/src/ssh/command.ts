@@ -1,11 +1,10 @@
 import type { OutputChunk, Sandbox } from '@berth/sdk';
+import { quote } from '../quote.ts';
 
 /** A request of a session. */
 export type Request =
   | { readonly type: 'shell' }
   | { readonly type: 'exec'; readonly command: string };
-
-const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
 /** The shell of the user in /etc/passwd, as `login` takes it; /bin/sh where that is none. */
 const FIND_SHELL = `id=$(id -u); shell=
@@ -22,7 +21,7 @@ SHELL=$shell; export SHELL; cd 2>/dev/null`;
  */
 export function announcingCommand(request: Request): string {
   const become =
-    request.type === 'shell' ? 'exec "$shell" -l' : `exec "$shell" -c ${quoted(request.command)}`;
+    request.type === 'shell' ? 'exec "$shell" -l' : `exec "$shell" -c ${quote(request.command)}`;
   return `${FIND_SHELL}; echo "$$"; ${become}`;
 }
 

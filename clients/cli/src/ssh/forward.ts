@@ -1,5 +1,6 @@
 import type { Process, Sandbox } from '@berth/sdk';
 import type { ServerChannel } from 'ssh2';
+import { quote } from '../quote.ts';
 import { ChannelClosed, closed, passInput, send } from './channel.ts';
 
 /** Where a client wants a connection to, as seen from the sandbox. */
@@ -55,14 +56,12 @@ s.on("connect", () => { process.stderr.write("+\\n"); process.stdin.pipe(s); s.p
 s.on("end", () => process.stderr.write("." + s.bytesRead + "\\n"));
 s.on("close", () => process.exit());`;
 
-const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
-
 function relayCommand({ host, port }: Target): string {
-  const target = `${quoted(host)} ${port}`;
+  const target = `${quote(host)} ${port}`;
   return [
-    `command -v perl >/dev/null 2>&1 && exec perl -e ${quoted(PERL)} ${target}`,
-    `command -v python3 >/dev/null 2>&1 && exec python3 -c ${quoted(PYTHON)} ${target}`,
-    `command -v node >/dev/null 2>&1 && exec node -e ${quoted(NODE)} ${target}`,
+    `command -v perl >/dev/null 2>&1 && exec perl -e ${quote(PERL)} ${target}`,
+    `command -v python3 >/dev/null 2>&1 && exec python3 -c ${quote(PYTHON)} ${target}`,
+    `command -v node >/dev/null 2>&1 && exec node -e ${quote(NODE)} ${target}`,
     `echo '-the image has none of perl, python3 and node' >&2; exit 1`,
   ].join('\n');
 }
