@@ -11,9 +11,9 @@ import { addRootDisk, isEmptyLayer, prepareRootDisk } from './root-disk.ts';
 import { readRecord } from '../../system/read-record.ts';
 
 /*
- * The layers of a root disk, each a file in the sandbox's directory of disks. All but the top layer
- * are frozen: they belong to root and are never written to. Forks share frozen layers as hard
- * links, so a file is gone when the last sandbox that uses it is.
+ * The layers of a root disk, each a file in the sandbox's directory of disks. Layers that forks share
+ * are frozen: they belong to root and are never written to. They are shared as hard links, so a file
+ * is gone when the last sandbox that uses it is.
  */
 
 const FIRST_LAYER = 'root.qcow2';
@@ -136,7 +136,7 @@ export async function removeStrays(directory: string): Promise<void> {
 /** Gives a frozen layer back to the disk's user for writing; no other disk may share it. */
 export async function unfreezeLayer(directory: string, layer: string, uid: number): Promise<void> {
   const path = join(directory, layer);
-  await chown(path, uid, uid);
+  await chown(path, uid, uid); // First: what is root's alone could not be read after a crash.
   await chmod(path, 0o600);
 }
 
@@ -154,9 +154,14 @@ export async function dropLayer(directory: string, { lower, upper }: Neighbours)
   await failpoint('remove layer', () => rm(join(directory, upper), { force: true }));
 }
 
-/** Makes a layer read-only for everybody but root. */
+/**
+ * Makes a layer read-only for everybody but root. A crash on the way leaves a layer that its machine
+ * can still read, and that is not frozen yet. The mode is set twice, because the layer's user can
+ * change it for as long as the layer is theirs.
+ */
 async function freezeLayer(path: string): Promise<void> {
-  await chown(path, 0, 0);
+  await chmod(path, 0o444);
+  await failpoint('freeze layer', () => chown(path, 0, 0));
   await chmod(path, 0o444);
 }
 
@@ -199,8 +204,8 @@ export async function copyDisk(
 /** Paths of the layers that are not frozen: their contents may not be durable yet. */
 export async function writtenLayers(directory: string): Promise<string[]> {
   const paths = (await readChain(directory)).map((layer) => join(directory, layer));
-  const owners = await Promise.all(paths.map(async (path) => (await stat(path)).uid));
-  return paths.filter((_, index) => owners[index] !== 0);
+  const frozen = await Promise.all(paths.map(isFrozen));
+  return paths.filter((_, index) => frozen[index] !== true);
 }
 
 /** Gives a disk that came from another host to its user on this one. Idempotent. */

@@ -1,4 +1,4 @@
-import { link, mkdir, readdir, writeFile } from 'node:fs/promises';
+import { chmod, chown, link, mkdir, readdir, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import {
@@ -11,7 +11,9 @@ import {
   readChain,
   removeStrays,
   splitDisk,
+  writtenLayers,
 } from '../../../../agent/microvm/disk/disk-chain.ts';
+import { interceptFailpoints } from '../../../../agent/system/failpoint.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
 import { MiB } from '../../../../shared/units.ts';
 
@@ -33,6 +35,57 @@ async function newDisk(): Promise<Place> {
   await prepareDisk(disks, base, UID);
   return { path, base, disks, [Symbol.asyncDispose]: async () => directory[Symbol.asyncDispose]() };
 }
+
+/** Whether the machine of a disk may read and write a layer. */
+async function accessOf(disks: string, layer: string): Promise<{ reads: boolean; writes: boolean }> {
+  const { uid, mode } = await stat(join(disks, layer));
+  const bits = uid === UID ? mode >> 6 : mode;
+  return { reads: (bits & 4) !== 0, writes: (bits & 2) !== 0 };
+}
+
+for (const [point, isFrozen] of [
+  ['before freeze layer', false],
+  ['after freeze layer', true],
+] as const) {
+  test.serial(`a crash ${point} leaves a layer that its machine can read`, async (t) => {
+    await using disk = await newDisk();
+    const { disks, base } = disk;
+    const { shared, fresh } = await splitDisk(disks, base, UID);
+    const [first = ''] = shared;
+    const copyTo = (name: string): Promise<string[]> =>
+      copyDisk(disks, shared, { directory: join(disk.path, name), base, uid: UID + 1 });
+    const crash = new Error('a crash');
+    interceptFailpoints(async (reached) => {
+      if (reached === point) throw crash;
+    });
+    t.teardown(() => interceptFailpoints(undefined));
+    t.is(await t.throwsAsync(copyTo('crashed')), crash);
+    interceptFailpoints(undefined);
+    t.deepEqual(await accessOf(disks, first), { reads: true, writes: false });
+    // Until the layer is root's, it is synced before a pause and moves to the user of another host.
+    const written = [...(isFrozen ? [] : [first]), fresh].map((layer) => join(disks, layer));
+    t.deepEqual(await writtenLayers(disks), written);
+    t.is(await hasEmptyTop(disks), isFrozen);
+    await copyTo('copy');
+    t.like(await stat(join(disks, first)), { uid: 0, mode: 0o100_444, nlink: 2 });
+    t.deepEqual(await writtenLayers(disks), [join(disks, fresh)]);
+    t.true(await hasEmptyTop(disks));
+  });
+}
+
+test('a layer that root has but others may write to is not frozen: it is frozen before it is shared', async (t) => {
+  await using disk = await newDisk();
+  const { disks, base } = disk;
+  const { shared, fresh } = await splitDisk(disks, base, UID);
+  const first = join(disks, shared[0] ?? '');
+  await chown(first, 0, 0);
+  await chmod(first, 0o666);
+  t.deepEqual(await writtenLayers(disks), [first, join(disks, fresh)]);
+  t.false(await hasEmptyTop(disks));
+  await copyDisk(disks, shared, { directory: join(disk.path, 'copy'), base, uid: UID + 1 });
+  t.is((await stat(first)).mode & 0o777, 0o444);
+  t.deepEqual(await writtenLayers(disks), [join(disks, fresh)]);
+});
 
 test('a disk has 96 layers at most; one more is a conflict, and changes nothing', async (t) => {
   await using disk = await newDisk();
