@@ -56,3 +56,52 @@ test('shared/ imports neither tier', async (t) => {
   );
   t.deepEqual(upward, []);
 });
+
+/** Folders whose own folders the README's table must all name. */
+const LISTED = ['agent', 'clients', 'control', 'shared'];
+
+const foldersIn = (text: string): string[] =>
+  [...text.matchAll(/`([\w/-]+)\/`/gu)].map(([, name = '']) => name);
+
+/** The folders that the README's table names, each by its whole path. */
+function namedFolders(readme: string): string[] {
+  const table = /^## Where to find what$([\s\S]*?)^## /mu.exec(readme)?.[1] ?? '';
+  return [...table.matchAll(/^\| (`.*?`) \| (.*) \|$/gmu)].flatMap(([, cell = '', text = '']) => {
+    const [first, ...others] = foldersIn(cell);
+    if (first === undefined) return []; // A folder that is not in git.
+    const tree = first.split('/')[0] ?? '';
+    // Folders within a folder are named in the text about it, or about the first of several.
+    const within = foldersIn(text).map((name) => `${first}/${name}`);
+    return [first, ...others.map((name) => `${tree}/${name}`), ...within];
+  });
+}
+
+test('folders are read from the cells and the texts of a table', (t) => {
+  const readme = [
+    '## Where to find what',
+    '| Folder | Contents |',
+    '| `agent/` | its root |',
+    '| `agent/jobs/`, `links/` | jobs, `links/more/`; links |',
+    '## Other',
+    '| `bench/` | not in the table |',
+  ].join('\n');
+  const named = ['agent', 'agent/jobs', 'agent/links', 'agent/jobs/links/more'];
+  t.deepEqual(namedFolders(readme), named);
+});
+
+test("the README's table names every folder, and no other", async (t) => {
+  const named = namedFolders(await readFile(join(root, 'README.md'), 'utf8'));
+  const listed = await Promise.all(
+    LISTED.map(async (tree) => {
+      const entries = await readdir(join(root, tree), { withFileTypes: true });
+      return entries.flatMap((entry) => (entry.isDirectory() ? `${tree}/${entry.name}` : []));
+    }),
+  );
+  t.deepEqual(
+    listed.flat().filter((folder) => !named.includes(folder)),
+    [],
+  );
+  for (const folder of named) {
+    await t.notThrowsAsync(readdir(join(root, folder)), folder);
+  }
+});
