@@ -273,7 +273,7 @@ export const LIMITS = {
 
   // Images
   imageLayersMax: 256,
-  imagePlatformsMax: 256, // That an index lists.
+  imagePlatformsMax: 256, // In one index.
   imageManifestBytesMax: 4 * MiB,
   imageConfigBytesMax: 4 * MiB,
   imageEnvironmentBytesMax: 64 * KiB,

@@ -170,7 +170,7 @@ static _Noreturn void run_operation(const struct process_spec *spec, const int *
   join_group();
   for (int fd = 0; fd < 3; fd++)
     if (dup2(streams[fd], fd) < 0) _exit(EXIT_CANNOT_RUN);
-  close_range(3, UINT_MAX, 0); /* That of the failures, too: the host is told that it runs. */
+  close_range(3, UINT_MAX, 0); /* The pipe of failures, too: the host is told that it runs. */
   sigemptyset(&none);
   setpriority(PRIO_PROCESS, 0, 0);
   if (processes_are_exposed) expose();

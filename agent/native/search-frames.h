@@ -8,7 +8,7 @@ enum {
   PATH_BYTES_MAX = 4096, /* Linux opens no longer path (PATH_MAX, with its NUL). */
   TEXT_BYTES_MAX = 64 * 1024,
   PROBLEM_BYTES_MAX = 1024,
-  HELD_BYTES_MAX = 1 << 20, /* Of matches that wait for the end of their file or batch. */
+  HELD_BYTES_MAX = 1 << 20, /* Matches that wait for the end of their file or batch. */
 };
 
 /* Frames, each a u8 kind and a u32 length before its payload. */

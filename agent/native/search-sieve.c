@@ -10,7 +10,7 @@ enum {
   SIFT_US = 5000,      /* how long a thread should be busy with its batch, */
   SIFT_US_LAST = 1000, /* and at least */
   PASSED_ON_AT_ONCE = 64,
-  KEPT_MAX = BATCH_FILES_MAX, /* As many as the engine ever waits for. */
+  KEPT_MAX = BATCH_FILES_MAX, /* The most that the engine ever waits for. */
   /* Sifting is worth it while fewer files than one in so many are kept, after so many. */
   KEPT_SHARE = 4,
   KEPT_FIRST = 256,

@@ -14,7 +14,7 @@ struct supply {
   struct sieve sieve;
   struct batch *retries; /* Parts of batches whose worker died. */
   size_t retry_count;
-  struct pace pace;    /* Of the engine. */
+  struct pace pace;    /* The engine's. */
   size_t worker_count; /* Processes and threads together. */
   bool text_only;      /* Binary files are left out here, because the engine would not. */
   uint64_t deadline_at;

@@ -10,7 +10,7 @@ struct required {
   const unsigned char *text;
   size_t length; /* 0: there is none. */
   size_t first, second;
-  bool is_pattern; /* It is all of the pattern: a line that has it matches. */
+  bool is_pattern; /* The text is all of the pattern: a line that has it matches. */
 };
 
 void required_set(struct required *required, const char *text, bool is_pattern);

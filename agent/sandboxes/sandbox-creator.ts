@@ -56,7 +56,8 @@ export class SandboxCreator {
     const { capacity, images, policies, prewarmed } = this.#deps;
     this.#refuseIfKnown(sandboxId);
     capacity.refuseIfFull(config);
-    const policy = policies.store(sandboxId, network); // What it refuses must hold no image.
+    // Before the image is held: a policy that is refused must hold none.
+    const policy = policies.store(sandboxId, network);
     const digest = image?.digest;
     const held = digest === undefined ? undefined : await images.hold(sandboxId, digest);
     if (held !== undefined) this.#refuseIfGone(sandboxId);

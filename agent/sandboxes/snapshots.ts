@@ -81,7 +81,7 @@ export class Snapshots {
     const uid = this.#deps.uids.take();
     const snapshot = this.#add(newRow(source, { snapshotId, name, uid }));
     const begin = async (): Promise<void> => {
-      this.#refuseIfDiscarded(snapshotId); // It may have waited for another copy.
+      this.#refuseIfDiscarded(snapshotId); // Again: this call may have waited for another copy.
       const { config, environment, image } = source.row;
       if (source.row.uid < 0) {
         const message = 'the sandbox has no disk yet: it was stopped before its image was there';

@@ -19,9 +19,9 @@ export interface HostGroups {
 
 /** The child group that holds the groups of virtual machines, which outlive their agent. */
 export const MACHINES_GROUP = 'sandboxes';
-/** That of the helpers of disks on buckets, which last as long as their disks are mounted. */
+/** The group of the helpers of disks on buckets, which last as long as their disks are mounted. */
 export const BUCKETS_GROUP = 'buckets';
-/** That of the daemons of the host's network, which outlive their agent, too. */
+/** The group of the daemons of the host's network, which outlive their agent, too. */
 export const NETWORK_GROUP = 'network';
 
 /**

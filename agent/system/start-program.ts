@@ -62,7 +62,7 @@ export class StartedProgram {
     this.pid = pid;
     ({ promise: this.ended, resolve: this.#settle } = Promise.withResolvers<Ending>());
     awaited.add(this);
-    reapAll(awaited); // It may have ended before it was recorded here.
+    reapAll(awaited); // The program may have ended before it was recorded here.
   }
 
   /** Undefined while it runs. */

@@ -77,7 +77,7 @@ export class HostFinder {
   async #askUntilLinked(hostId: string): Promise<void> {
     const { hub, hosts } = this.#options;
     const baseUrl = await hosts.find(hostId);
-    if (baseUrl === undefined) return; // It is away.
+    if (baseUrl === undefined) return; // The host is away.
     for (let tries = 1; hub.find(hostId) === undefined && tries <= TRIES_MAX; tries += 1) {
       // A host that has not heard yet that its former link was closed takes it for a good one.
       if (tries > 1) await sleep(LIMITS.linkRequestAgainMs / TRIES_MAX);

@@ -202,7 +202,7 @@ test('a host that is removed loses its link to every node, and gets no other', a
   await answered;
   const { hosts } = await stack.openDirectory();
   const closed = once(socket, 'close');
-  await hosts.remove(hostId); // As another control node does.
+  await hosts.remove(hostId); // Like another control node.
   await closed;
   t.is(await upgrade(linkUrl, tokenOf(t.context, hostId)), 401);
   t.is(await upgrade(linkUrl, tokenOf(t.context, newHostId())), 101);

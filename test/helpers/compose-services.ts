@@ -116,7 +116,8 @@ export class ComposeService {
       const isNamed = !from.startsWith('/');
       const source = isNamed ? join(volumes, from) : from;
       if (isNamed) await this.#makeVolume(source, destination);
-      else await mkdir(source, { recursive: true }).catch(() => undefined); // It may be a file.
+      // The source may be a file.
+      else await mkdir(source, { recursive: true }).catch(() => undefined);
       return { destination, type: 'bind', source, options: ['rbind', mode] };
     });
     return Promise.all(mounts);

@@ -8,7 +8,7 @@ export interface FormOptions {
   readonly expiresInMs?: number;
   readonly file?: string;
   readonly secret?: string;
-  /** That of the page with the form. */
+  /** The origin of the page with the form. */
   readonly origin?: string;
   /** Where to send it instead of the user's own. */
   readonly s3Url?: string;

@@ -12,7 +12,7 @@ import type { TestLayer } from './registry.ts';
 const execute = promisify(execFile);
 
 const PROGRAMS = ['cat', 'grep', 'head', 'id', 'mkdir', 'mount', 'sleep', 'stat', 'sync'];
-/** That of every root disk. */
+/** The size of every root disk. */
 const DISK_BYTES = 32 * GiB;
 
 /** Copies this host's programs with the libraries that they name. */

@@ -15,7 +15,7 @@ test('space is told for each directory, and of all the least', async (t) => {
   const [root, same, proc] = directories.map((directory) => storage.spaceOf(directory));
   t.is(same?.device, root?.device);
   t.not(proc?.device, root?.device);
-  t.is(proc?.freeBytes, 0); // It takes no files.
+  t.is(proc?.freeBytes, 0); // procfs takes no files.
   t.is(storage.freeBytes, 0);
   t.true((root?.freeBytes ?? 0) > 0);
   t.is(storage.spaceOf('/another'), undefined);

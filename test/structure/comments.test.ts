@@ -1,6 +1,7 @@
 /*
- * Comments name their subject (CONTRIBUTING.md, Code): one that begins with "What", "Who", "Of",
- * "It", "One" or "As" usually hides who does what, and is understood only by its writer.
+ * Comments name their subject (CONTRIBUTING.md, Code): one that begins with "What", "Who",
+ * "Whoever", "Whatever", "Of", "It", "One", "As" or "That" usually hides who does what, and is
+ * understood only by its writer.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -11,16 +12,25 @@ const trees = ['agent', 'bench', 'clients', 'control', 'examples', 'scripts', 's
 const SOURCE = /\.(?:tsx?|js|c|h)$/u;
 const FOREIGN = /(?:^|\/)(?:node_modules|generated|build|dist)\//u;
 const NAMELESS =
-  /^[ \t]*(?:\/\*\*?|\/\/)\s*(?:\*\s*)?(?:What|Who|Whoever|Whatever|Of|It|One|As)\b.*/u;
+  /^(?:\/\*\*?|\/\/)\s*(?:\*\s*)?(?:What|Who|Whoever|Whatever|Of|It|One|As|That)\b.*/u;
+const STRING = /'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`(?:\\.|[^`\\])*`/gu;
+
+/** The comment of a line, from its mark on, whether code precedes it or not. */
+function commentOf(line: string): string {
+  const code = line.replaceAll(STRING, (text) => '-'.repeat(text.length));
+  return line.slice(/(?:^|\s)(?:\/\/|\/\*)/u.exec(code)?.index ?? line.length).trimStart();
+}
 
 /** First lines of comments that do not name their subject, as `line: text`. */
 function namelessIn(text: string): string[] {
   const lines = text.split('\n');
   return lines.flatMap((line, index) => {
     // A block's text begins in its second line; a run of line comments has one beginning.
-    const begins = /^\s*\/\*\*?$/u.test(line) ? `${line} ${lines[index + 1]?.trim() ?? ''}` : line;
+    const comment = commentOf(line);
+    const isBare = /^\/\*\*?$/u.test(comment);
+    const begins = isBare ? `${comment} ${lines[index + 1]?.trim() ?? ''}` : comment;
     const goesOn = /^\s*\/\//u.test(line) && /^\s*\/\//u.test(lines[index - 1] ?? '');
-    return !goesOn && NAMELESS.test(begins) ? [`${index + 1}: ${begins.trim()}`] : [];
+    return !goesOn && NAMELESS.test(begins) ? [`${index + 1}: ${begins}`] : [];
   });
 }
 
@@ -43,9 +53,14 @@ test('a comment without a subject is found, wherever its text begins', (t) => {
         '// It goes on.',
         "const text = '// It is no comment';",
         '  // As before.',
+        'const max = 1; // Of loff_t.',
+        "const url = 'https://host'; // It is away.",
+        '  int max; /* What it is. */',
+        'const max = 1; // The largest loff_t.',
+        "const text = ['a // Of', `b /* It`];",
       ].join('\n'),
     ).map((found) => found.split(':')[0]),
-    ['1', '2', '8'],
+    ['1', '2', '8', '9', '10', '11'],
   );
 });
 

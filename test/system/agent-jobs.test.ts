@@ -136,7 +136,7 @@ test.serial('jobs that control did not seal for this queue and id are dropped', 
     await execQueue.add('exec.run', data, { ...options, jobId });
     await untilEmpty(execQueue);
   }
-  t.pass(); // That the disk is unchanged is checked in afterEach.
+  t.pass(); // afterEach checks that the disk is unchanged.
 });
 
 test.serial('jobs with one thing wrong are dropped', async (t) => {

@@ -171,7 +171,7 @@ const HOSTS: Place = {
 async function check(t: ExecutionContext<ConsoleContext>, place: Place): Promise<void> {
   const { page } = t.context;
   t.deepEqual(await lookAt(page, place), { violations: [], jumps: [], hurried: [], wide: [] });
-  page.page.problems.splice(0); // Of what is gone.
+  page.page.problems.splice(0); // Problems of pages that are gone.
 }
 
 for (const place of PLACES) {

@@ -68,7 +68,7 @@ function keptHeaders(call: ObjectCall): Record<string, string> {
   const kept: Record<string, string> = {};
   for (const [name, value] of Object.entries(call.headers)) {
     if (!KEPT_HEADERS.has(name) && !name.startsWith(META)) continue;
-    // That of a presigned URL's query is not checked by the HTTP parser.
+    // The HTTP parser does not check a presigned URL's query.
     if (!HEADER_VALUE.test(value)) {
       throw new S3Error('InvalidArgument', `${name} has a value that no header can have.`);
     }

@@ -53,7 +53,7 @@ export function endWithBody(
   const bytes = join(content, body);
   return new Promise((resolve, reject) => {
     const onClose = (): void => reject(new Error('the connection ended'));
-    if (to.destroyed) return onClose(); // It says so only once.
+    if (to.destroyed) return onClose(); // The event comes only once.
     to.once('close', onClose);
     to.end(bytes, () => {
       to.off('close', onClose); // Every answer's connection ends; the error takes long to make.

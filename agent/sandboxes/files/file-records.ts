@@ -89,7 +89,7 @@ const TYPES = {
 } as const;
 type FileType = (typeof TYPES)[keyof typeof TYPES];
 
-const SIZE_MAX = 2n ** 63n - 1n; // Of loff_t. Only a sparse file is nearly as long.
+const SIZE_MAX = 2n ** 63n - 1n; // The largest loff_t; only a sparse file is nearly as long.
 const DAY_MS_MAX = 8_640_000_000_000_000n; // The last moment of Date (ECMA-262, section 21.4.1.1).
 const FOUR_DIGITS_MS = 253_402_300_799_999n; // The end of the year 9999, for RFC 3339.
 

@@ -189,7 +189,7 @@ export class KeptExecs {
         lines += 1;
         bytes += line.length;
       }
-      await file.sync(); // As ExecOutput.sync.
+      await file.sync(); // Like ExecOutput.sync.
     } finally {
       await file.close();
     }
@@ -210,7 +210,7 @@ export class KeptExecs {
   ): AsyncGenerator<SandboxExecRow> {
     for (const id of ids) {
       const row = await this.#journal.exec(this.#sandbox.id, id);
-      if (row === undefined) continue; // It was removed meanwhile.
+      if (row === undefined) continue; // Removed meanwhile.
       const { command } = row;
       yield row.status === 'running' ? { ...row, ...given.get(id), command } : row;
     }

@@ -42,7 +42,7 @@ export class NewOutput {
     const seen = this.#seen;
     this.#seen = text;
     if (text.startsWith(seen)) return text.slice(seen.length);
-    const rest = text.replace(/^\uFFFD+/u, ''); // It may begin within a character, too.
+    const rest = text.replace(/^\uFFFD+/u, ''); // The text may begin within a character, too.
     return rest.slice(overlapOf(seen, rest));
   }
 }

@@ -16,7 +16,7 @@ function openScene(count: number) {
       detachIdle: async () => {
         asked.push(name);
         if (!(await ends)) {
-          attachments.markIdle(disk); // As a disk on a bucket that lacks something.
+          attachments.markIdle(disk); // Like a disk on a bucket that lacks something.
           return false;
         }
         detached.push(name);

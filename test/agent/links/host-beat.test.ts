@@ -60,7 +60,7 @@ test.serial(
   async (t) => {
     const { figures, entry, writes, moreBeats } = await openHost(t);
     const before = await writes();
-    figures.storage.freeBytes = 2; // It always moves a little.
+    figures.storage.freeBytes = 2; // Free space always moves a little.
     await moreBeats(10);
     t.is(await writes(), before);
     figures.execs.running = 1;

@@ -118,7 +118,7 @@ test('machines from before keep their copies, wherever they lie and whichever ho
   await host.eviction.evict();
   const all = copies.toSorted();
   t.deepEqual((await storage.copies()).toSorted(), all, 'the other host does not tell');
-  await former.eviction.keepOwn(); // It runs this version by now.
+  await former.eviction.keepOwn(); // The host runs this version by now.
   await former.watch.beat();
   await host.eviction.evict();
   t.deepEqual((await storage.copies()).toSorted(), all, 'each has its link');

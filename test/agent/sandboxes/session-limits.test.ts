@@ -184,7 +184,7 @@ test('a pause that is asked for counts although a limit has been waiting and is 
   };
   await time.pass(60_000);
   t.is(drains, 1, 'the limit waits for a request');
-  actor.holdIdle(); // It is in use again.
+  actor.holdIdle(); // In use again.
   const pausing = actor.pause();
   await time.settle();
   t.is(drains, 1, 'both wait for the same');

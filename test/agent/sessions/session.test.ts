@@ -142,7 +142,7 @@ test('output waits at the window of a client that reads nothing, which is droppe
   const command = 'seq 200000; echo end >&2';
   const quiet = await open(t.context, { type: 'start', command: 'sleep 1000' });
   const stalled = await open(t.context, { type: 'start', process_id: process, command, window });
-  await stalled.until(() => stalled.cursor > window); // It has been sent more than it may be.
+  await stalled.until(() => stalled.cursor > window); // More than the client may be sent.
   t.true(stalled.cursor <= window + 128 * KiB, `${stalled.cursor}`);
   t.is(stalled.exit, undefined);
 

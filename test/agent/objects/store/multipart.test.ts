@@ -158,7 +158,7 @@ test('one completion at a time; a refused one leaves the upload as it was', asyn
   );
   t.is((await stat(join(disk.layout.uploads, id, firstName ?? ''))).size, 5 * MiB);
   const completing = uploads.complete(id, 'once', parts);
-  const again = uploads.complete(id, 'once', parts); // As a client does whose patience is over.
+  const again = uploads.complete(id, 'once', parts); // Like a client whose patience is over.
   const others = uploads.complete(id, 'once', parts.slice(1));
   const refused = t.throwsAsync(others, { code: 'NoSuchUpload' });
   await t.throwsAsync(uploads.abort(id, 'once'), { code: 'OperationAborted' });
