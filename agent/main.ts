@@ -217,7 +217,7 @@ async function openIngress(
 }
 
 /**
- * Paths that the internal port serves beside the operator's: requests of control and other hosts.
+ * Paths that the internal port serves besides the operator's: requests of control and other hosts.
  */
 const internalRoutes =
   (

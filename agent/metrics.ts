@@ -20,7 +20,7 @@ import { overduePrograms } from './system/spawn.ts';
 import { type ObserveStart, startPhases } from './sandboxes/start-clock.ts';
 
 /**
- * The agent's own figures beside those of every process.
+ * The agent's own figures besides those of every process.
  * @param host asked when figures are, which is once it is open
  */
 export function createAgentMetrics(

@@ -13,7 +13,7 @@ import type { DirectorySpace } from './dispatch/directory-space.ts';
 /** Duration of requests by method, route pattern and status. */
 export type RequestDurations = Histogram<'method' | 'route' | 'status'>;
 
-/** The control node's own figures beside those of every process. */
+/** The control node's own figures besides those of every process. */
 export function createControlMetrics({
   redis,
   hub,

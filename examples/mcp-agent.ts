@@ -18,7 +18,7 @@ assert median([4, 1, 2, 3]) == 2.5, median([4, 1, 2, 3])
 print('ok')
 `;
 /**
- * Code that a model would write: at first without sorting, then with two ideas of how to mend it.
+ * Code that a model would write: at first without sorting, then with two ideas of how to fix it.
  */
 const FIRST = 'def median(values):\n    return values[len(values) // 2]\n';
 const WAYS = {
@@ -61,7 +61,7 @@ export async function mendMedian(client: Client): Promise<Kept> {
   try {
     await write(client, base, '/work/test.py', TEST);
     await write(client, base, CODE, FIRST);
-    if (await passes(client, base)) throw new Error('there is nothing to mend');
+    if (await passes(client, base)) throw new Error('there is nothing to fix');
     const passed: Record<string, boolean> = {};
     for (const [way, code] of Object.entries(WAYS)) {
       const { sandbox_id: copy } = await use(client, Sandbox, 'sandbox_fork', { sandbox: base });

@@ -26,7 +26,7 @@ const { metafile } = await build({
   logLevel: 'error',
 });
 
-/** The package's directory, for a package of npm: it may read files beside those that it imports. */
+/** The package's directory, for a package of npm: it may read files besides those that it imports. */
 const partOf = (path: string): string =>
   /^.*node_modules\/(?:@[^/]+\/)?[^/]+/u.exec(path)?.[0] ?? path;
 

@@ -44,7 +44,7 @@ const REDIS = [
 ] as const;
 
 /**
- * Settings that a host which joins gets beside the names that every node has, where the cluster has
+ * Settings that a host which joins gets besides the names that every node has, where the cluster has
  * them set.
  */
 export const JOINED = [

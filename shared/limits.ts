@@ -310,7 +310,7 @@ export const LIMITS = {
   // How long a client's request waits for a guest that does not answer.
   sessionGuestMsMax: 30_000,
   sessionsPerHostMax: 10_000,
-  // Connections of one sandbox beside those that may be attached: each may hold a whole message.
+  // Connections of one sandbox besides those that may be attached: each may hold a whole message.
   sessionsUnattachedMax: 64,
   sessionFirstMessageMs: 10_000,
   // A text frame, or a frame of input, of which clients send at most 1 MiB.

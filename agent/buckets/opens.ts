@@ -40,7 +40,7 @@ const NO_ANSWER = 'the helper does not answer';
 const START_MS_MAX = 5_000;
 const PAUSE_MS = 50;
 const GONE_MS_MAX = 2_000;
-/** The first descriptor number that a child is given beside its standard ones. */
+/** The first descriptor number that a child is given besides its standard ones. */
 const PASSED_FD = 3;
 
 /** There is no helper of this file system. */

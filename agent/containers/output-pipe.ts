@@ -22,7 +22,7 @@ export class OutputPipe {
   /** Bytes that were given to the sink, and how many of them it has accepted. */
   #given = 0;
   #accepted = 0;
-  /** Bytes behind so many are not the container's. */
+  /** Bytes beyond so many are not the container's. */
   #end = Infinity;
   #failure: Error | undefined;
 

@@ -121,7 +121,7 @@ export async function unmountImage(
 
 /**
  * Whether nobody has the image attached, as its lock tells; also for other hosts, on storage whose
- * locks hold between hosts. False, too, when the storage does not tell in time: it may wait for another
+ * locks hold between hosts. False, too, when the storage does not answer in time: it may wait for another
  * host, such as a metadata server of CephFS for a client that is frozen.
  * @throws AppError `unavailable` when the storage fails
  */

@@ -37,7 +37,7 @@ export interface HostEgress {
   readonly opened: readonly string[];
   /** The resolver that the proxy queries: `address` or `address:port`. */
   readonly resolver: string;
-  /** Certificates as PEM that servers may be verified with, beside those of the system. */
+  /** Certificates as PEM that servers may be verified with, besides those of the system. */
   readonly trustedCertificates: string;
 }
 

@@ -103,7 +103,7 @@ async function planForwarding(
 
 /**
  * Whether a path has `.` or `..` as a segment, also encoded, with `\` for `/`, or with parameters or a
- * fragment behind it: servers read them differently, and one that resolves them could leave the path
+ * fragment after it: servers read them differently, and one that resolves them could leave the path
  * that stands before.
  */
 function hasDotSegment(path: string): boolean {

@@ -59,7 +59,7 @@ async function readEntry(worker: FileWorker, length: number): Promise<ListedFile
   return { path, stat: await readStat(worker), target: await readTarget(worker) };
 }
 
-/** Reads a page of a directory. @returns `isCut`: there may be more behind the last entry */
+/** Reads a page of a directory. @returns `isCut`: there may be more after the last entry */
 export async function readList(
   worker: FileWorker,
   limit: number,

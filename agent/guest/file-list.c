@@ -17,7 +17,7 @@ enum {
   NAMES_BYTES = 4 * MIB,
   PAGE_BYTES = 1 * MIB,
   NAMES_BYTES_MIN = 16 * KIB,
-  NAME_COST = 32, /* Bytes that each name costs beside its own. */
+  NAME_COST = 32, /* Bytes that each name costs besides its own. */
 };
 
 /* A max-heap: the largest name is the one to give up. */
@@ -90,7 +90,7 @@ static int compare(const void *one, const void *other) {
   return strcmp(*(char *const *)one, *(char *const *)other);
 }
 
-/* Reads the smallest names behind `after`, as many as there is room for. */
+/* Reads the smallest names after `after`, as many as there is room for. */
 static int fill(struct level *level, size_t count_max) {
   struct names *names = &level->names;
   int fd = open_safely(level->directory, ".", O_RDONLY | O_DIRECTORY, 0);
@@ -117,7 +117,7 @@ static int fill(struct level *level, size_t count_max) {
   return error;
 }
 
-/* Takes the directory over, from behind this name. */
+/* Takes the directory over, from after this name. */
 static int enter(int directory, const char *after, size_t path_length, size_t count_max) {
   struct level *level = &levels[depth];
   *level = (struct level){.directory = directory, .path_length = path_length};
@@ -140,7 +140,7 @@ static int open_below(int directory, const char *name) {
   return open_safely(directory, name, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0);
 }
 
-/* Goes down to where the page before ended; a directory that is gone has nothing behind it. */
+/* Goes down to where the page before ended; a directory that is gone has nothing after it. */
 static int resume(int directory, const struct file_task *task) {
   char rest[FILE_PATH_MAX + 1];
   memcpy(rest, task->other, sizeof rest);

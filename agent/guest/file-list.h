@@ -1,6 +1,6 @@
 /*
  * Listing a directory, sorted, a page at a time, in bounded memory: each look at a directory keeps
- * the smallest names behind the last one. So a page goes on where the one before ended, by name,
+ * the smallest names after the last one. So a page goes on where the one before ended, by name,
  * whatever changed in between.
  */
 #pragma once

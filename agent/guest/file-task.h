@@ -22,7 +22,7 @@ enum {
   ASKED_RECURSIVE = 32,
   ASKED_OVERWRITE = 64,
 
-  /* Results beside error numbers. */
+  /* Results besides error numbers. */
   RESULT_NOT_A_FILE = 4096,
   RESULT_CHANGED = 4097,
   RESULT_TOO_DEEP = 4098,

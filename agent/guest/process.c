@@ -16,7 +16,7 @@ enum { DRAIN_MS = 1000 };
 
 static struct process *table[LIMIT_PROCESSES_MAX];
 static uint32_t count;
-/* The entries behind this one are empty: at every event the table is gone through several times. */
+/* The entries after this one are empty: at every event the table is gone through several times. */
 static uint32_t table_end;
 static uint64_t retain_ms = LIMIT_RETAIN_MS;
 

@@ -50,7 +50,7 @@ const uint8_t *streams_next_output(struct streams *streams, uint64_t *offset, si
                                    int *stream);
 
 void streams_write(struct streams *streams, uint64_t offset, const uint8_t *bytes, size_t length);
-/* Closes stdin behind the bytes before the offset; false when some of those are missing. */
+/* Closes stdin after the bytes before the offset; false when some of those are missing. */
 bool streams_close_stdin(struct streams *streams, uint64_t offset);
 /* 0, or an error number; 0 as well when the output is closed. */
 int streams_resize(struct streams *streams, uint16_t columns, uint16_t rows);

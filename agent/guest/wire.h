@@ -3,7 +3,7 @@
  * test compares the numbers.
  *
  * A frame is u8 kind, u32 request, the fields of the kind, u32 CRC-32 of all before, everything
- * little-endian. It travels with its zeros stuffed (COBS) and a zero behind it, so that a zero ends
+ * little-endian. It travels with its zeros stuffed (COBS) and a zero after it, so that a zero ends
  * every frame and occurs nowhere else.
  *
  * The host may disappear at any byte, and another may connect while bytes of the former are still

@@ -11,7 +11,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import { renderError, S3Error } from '../objects/protocol/errors.ts';
 
 interface Options extends Omit<HttpServerOptions, 'name' | 'headerBytesMax' | 'render'> {
-  /** Origins whose pages may read every answer, beside what disks allow. */
+  /** Origins whose pages may read every answer, besides what disks allow. */
   readonly allowedOrigins: readonly string[];
 }
 

@@ -16,7 +16,7 @@ export interface UsageInterface {
 const readIfThere = (path: string): Promise<string | undefined> =>
   readFile(path, 'utf8').catch(ignoring('ENOENT', 'ENODEV', 'ESRCH', 'EINVAL'));
 
-/** The number behind a name in a file of `name value` lines, or the file's only number. */
+/** The number after a name in a file of `name value` lines, or the file's only number. */
 function numberIn(text: string | undefined, name?: string): number | undefined {
   const pattern = name === undefined ? /^(\d+)$/mu : new RegExp(`^${name} (\\d+)$`, 'mu');
   const [, digits] = pattern.exec(text ?? '') ?? [];

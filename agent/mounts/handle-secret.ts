@@ -36,7 +36,7 @@ export async function openHandleSecret(
     if (sealedAnew !== undefined) await writeDurably(dirname(path), basename(path), sealedAnew);
     return opened;
   } catch (cause) {
-    const message = `${path} was sealed with a key that ENCRYPTION_KEY lacks: put it behind the others`;
+    const message = `${path} was sealed with a key that ENCRYPTION_KEY lacks: put it after the others`;
     throw new Error(message, { cause });
   }
 }

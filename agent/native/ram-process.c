@@ -55,7 +55,7 @@ static int find_base(struct ram *ram, FILE *maps, char **line, size_t *capacity)
 
 /*
  * The kernel may show one mapping as several areas, and holes of the file may be anonymous memory
- * (holes.c), which the kernel may show as one with what comes behind it. Together they must be the
+ * (holes.c), which the kernel may show as one with what comes after it. Together they must be the
  * whole file.
  */
 static int check_areas(const struct ram *ram, FILE *maps, char **line, size_t *capacity) {

@@ -185,7 +185,7 @@ static bool is_original(const struct saver *saver, const uint8_t *page, uint32_t
   return memcmp(page, saver->original + index * saver->size, saver->size) == 0;
 }
 
-/* Moves the pages that were read behind the block's fill together, without the unchanged ones. */
+/* Moves the pages that were read after the block's fill together, without the unchanged ones. */
 static int keep_changed(struct saver *saver, const struct extent *extent, const uint8_t *pages) {
   bool is_hole = false;
   int error = saver->template <0 ? 0 : read_original(saver, extent, &is_hole);

@@ -2,7 +2,7 @@ import { NETWORKS, ROUTER_ADDRESS } from './addresses.ts';
 import { CLOSED_NETWORKS, PRIVATE_NETWORKS } from './closed-networks.ts';
 import { EGRESS_PORT, PROXIED_MARK, type RouterPlan, SLOT_LINKS } from './router-plan.ts';
 
-/** Facts beside its names that the rules of a router depend on. */
+/** Facts besides its names that the rules of a router depend on. */
 export interface Reachability {
   /** CIDRs of private networks that guests may reach. */
   readonly opened: readonly string[];

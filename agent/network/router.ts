@@ -76,7 +76,7 @@ export class Router {
     return router;
   }
 
-  /** Mends what is broken, and learns which addresses and resolvers are in use now. */
+  /** Repairs what is broken, and learns which addresses and resolvers are in use now. */
   refresh(): Promise<void> {
     return this.#updates.add(() => this.#update());
   }

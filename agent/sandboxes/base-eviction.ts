@@ -59,7 +59,7 @@ export class BaseEviction {
     this.#deps.watch.showLinks();
   }
 
-  /** Looks once for copies to remove. @throws Error when the storage does not tell */
+  /** Looks once for copies to remove. @throws Error when the storage cannot be read */
   async evict(): Promise<void> {
     const { bases, keepMs, log } = this.#deps;
     await this.keepOwn();

@@ -122,7 +122,7 @@ interface MachineTraits {
 export interface SharedBases {
   /**
    * Gives the machine in a directory its own link to its copy, if it is from before each had one.
-   * @throws Error when the storage does not tell; ENOENT when the machine has moved
+   * @throws Error when the storage cannot be read; ENOENT when the machine has moved
    */
   keep(directory: string): Promise<void>;
   /** The copies that no machine has a link to, the longest unused first. */
@@ -204,7 +204,7 @@ export interface MachineDriver {
   continueAfterCrash(vmId: string): Promise<void>;
   /**
    * Whether a complete checkpoint exists; a torn or damaged one does not count.
-   * @throws Error when the storage does not tell
+   * @throws Error when the storage cannot be read
    */
   hasCheckpoint(vmId: string): Promise<boolean>;
   discardCheckpoint(vmId: string): Promise<void>;

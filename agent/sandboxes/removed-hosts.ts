@@ -43,7 +43,7 @@ export class RemovedHosts {
     return this.#stop();
   }
 
-  /** Looks once for what can go. @throws Error when the storage or the directory does not tell */
+  /** Looks once for what can go. @throws Error when the storage or the directory cannot be read */
   async clear(): Promise<void> {
     const { hostId: own, carrier, watch, directory } = this.#deps;
     await carrier.storage.check();

@@ -69,7 +69,7 @@ export class SandboxDepartures {
 
   /**
    * Leaves the sandboxes that another host has taken, which took this one for dead.
-   * @throws Error when the storage does not tell
+   * @throws Error when the storage cannot be read
    */
   async leaveTaken(): Promise<void> {
     const { carrier } = this.#deps;

@@ -51,7 +51,7 @@ export class SandboxOffers {
     for (const vmId of this.#inVain.ids) this.#inVain.forget(vmId);
   }
 
-  /** Takes back what lies there, once no host has taken any for long enough. @throws Error when the storage does not tell */
+  /** Takes back what lies there, once no host has taken any for long enough. @throws Error when the storage cannot be read */
   async takeBack(): Promise<void> {
     const { carrier, registry } = this.#deps;
     const released = new Set(await carrier.storage.list('released'));

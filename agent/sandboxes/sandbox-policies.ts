@@ -71,7 +71,7 @@ export class SandboxPolicies {
       return reseal(this.#keys, networkSealed, contextOf(id));
     } catch (cause) {
       const message = `the network policy of ${id} was sealed with a key that ENCRYPTION_KEY lacks`;
-      throw new Error(`${message}: put it behind the others`, { cause });
+      throw new Error(`${message}: put it after the others`, { cause });
     }
   }
 

@@ -33,7 +33,7 @@ export async function recoverSandbox(context: SandboxContext): Promise<void> {
 
 /**
  * Ends a sandbox that could not be recovered; it can be started or deleted then. One that may have a
- * checkpoint is paused, also when the storage does not tell: a resume verifies it.
+ * checkpoint is paused, also when the storage cannot be read: a resume verifies it.
  */
 export async function giveUp(context: SandboxContext, error: Error): Promise<void> {
   const { isDeleting, slot, state, vmId } = context.sandbox.row;

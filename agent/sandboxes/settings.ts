@@ -39,7 +39,7 @@ export interface SandboxSettings {
   readonly shared: SharedStorageSettings | undefined;
   /**
    * A file of certificates, as PEM, that servers are verified with when secrets are sent to them,
-   * beside those of the system.
+   * besides those of the system.
    */
   readonly trustedCertificates: string | undefined;
   /** The first uid for machines; each sandbox takes one. */

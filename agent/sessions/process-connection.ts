@@ -53,7 +53,7 @@ export class ProcessConnection implements ProcessClient {
   /** Input that waits behind the input that is being written. */
   readonly #backlog = new InputBacklog();
   #isWriting = false;
-  /** Fails when input is refused; what came behind that is dropped. */
+  /** Fails when input is refused; what came after that is dropped. */
   #writing: Promise<void> = Promise.resolve();
   #isInputEnding = false;
   /** How much input has come in version 1, whose frames do not say where they begin. */
@@ -136,7 +136,7 @@ export class ProcessConnection implements ProcessClient {
     const isEnding = this.#isInputEnding;
     Promise.all(written)
       .then(() => (isEnding ? process.closeInput() : undefined))
-      .catch(() => undefined); // No end of input behind a part that is missing.
+      .catch(() => undefined); // No end of input after a part that is missing.
   }
 
   output(piece: OutputPiece): void {
@@ -213,7 +213,7 @@ export class ProcessConnection implements ProcessClient {
   }
 
   /**
-   * Writes the backlog, unless that is under way. Not awaited: what the client has read is told behind
+   * Writes the backlog, unless that is under way. Not awaited: what the client has read is told after
    * its input, and a process that waits for that to be heard would never take the input.
    */
   #writeOn(): void {

@@ -35,7 +35,7 @@ export interface ObjectProxyOptions {
   readonly forwarder: RequestForwarder;
   /** Requests at the same time. */
   readonly requestsMax: number;
-  /** Origins whose pages may read every answer, beside what disks allow. */
+  /** Origins whose pages may read every answer, besides what disks allow. */
   readonly allowedOrigins: readonly string[];
   /** Addresses that any number of clients share. */
   readonly proxies: readonly string[];

@@ -87,9 +87,9 @@ export interface SandboxWishes {
   readonly canBeOn: (host: Host) => boolean;
   /** The hosts of its disks, once for each disk. */
   readonly handlers: readonly string[];
-  /** Hosts that probably have its image or snapshot: considered beside those drawn at random. */
+  /** Hosts that probably have its image or snapshot: considered besides those drawn at random. */
   readonly likely: readonly string[];
-  /** Cost of a host, beside how full it is; see {@link shareTaken} for the scale. */
+  /** Cost of a host, besides how full it is; see {@link shareTaken} for the scale. */
   readonly costOf: (hostId: string) => number;
 }
 

@@ -30,7 +30,7 @@ import {
 const tag = 'Sandbox files';
 const files = '/api/sandboxes/{sid}/files';
 
-/** Errors that every one of these can answer beside its own. */
+/** Errors that every one of these can answer besides its own. */
 const common: readonly ErrorCode[] = [
   'bad_request',
   'not_found',

@@ -2,7 +2,7 @@ import type { ErrorCode } from '../../shared/errors.ts';
 import { statusOf, waitableCode } from './error-status.ts';
 import type { Route } from './route.ts';
 
-/** Errors of an endpoint, beside its own, when a host works on a disk for it. */
+/** Errors of an endpoint, besides its own, when a host works on a disk for it. */
 export const DISK_HOST_ERRORS = ['no_capacity', 'host_full', 'disk_moved'] as const;
 
 /** The same when the host of a sandbox works for it. */

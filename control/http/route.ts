@@ -96,7 +96,7 @@ export interface Route<
   readonly tag: Tag;
   /** Whole bodies of successful answers by status. */
   readonly replies: Readonly<Record<number, TSchema>>;
-  /** The errors of this endpoint beside those that all of its kind have (`route-errors.ts`). */
+  /** The errors of this endpoint besides those that all of its kind have (`route-errors.ts`). */
   readonly errors: readonly ErrorCode[];
   /** Whole bodies of those errors that say more than the plain envelope, by status. */
   readonly failures?: Readonly<Record<number, TSchema>>;

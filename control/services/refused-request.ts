@@ -2,7 +2,7 @@ import { AppError, type ErrorCode } from '../../shared/errors.ts';
 
 interface Details {
   readonly headers?: Readonly<Record<string, string>>;
-  /** Go into the body, beside `error` and `code`; the route documents them under `failures`. */
+  /** Go into the body, besides `error` and `code`; the route documents them under `failures`. */
   readonly fields?: Readonly<Record<string, unknown>>;
 }
 

@@ -1,7 +1,7 @@
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 
-const BYTES_BESIDE = 2; // The `=` between name and value, and the NUL behind.
+const BYTES_BESIDE = 2; // The `=` between name and value, and the NUL after it.
 
 /** @throws AppError `bad_request` for names and values that a process's environment cannot hold */
 export function checkEnvironment(environment: Readonly<Record<string, string>>): void {

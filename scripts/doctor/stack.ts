@@ -112,7 +112,7 @@ export async function checkRedis(config: Env): Promise<Finding[]> {
     return await inspectRedis(readRedisTarget(readSettings(RedisSettings, config)));
   } catch (error) {
     if (error instanceof ConfigurationError) {
-      return [failed('redis', error.message, 'mend the configuration, or run ./scripts/setup')];
+      return [failed('redis', error.message, 'fix the configuration, or run ./scripts/setup')];
     }
     if (!(await readStackState()).isRunning && config['REDIS_PORT'] !== undefined) {
       return [ok('redis', 'does not run: ./scripts/up starts it')];
@@ -122,7 +122,7 @@ export async function checkRedis(config: Env): Promise<Finding[]> {
       failed(
         'redis',
         message,
-        'start it, or mend REDIS_URL, REDIS_SENTINELS or REDIS_CLUSTER_NODES',
+        'start it, or fix REDIS_URL, REDIS_SENTINELS or REDIS_CLUSTER_NODES',
       ),
     ];
   }

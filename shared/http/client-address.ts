@@ -5,7 +5,7 @@ import { plainAddress } from './ip-allowlist.ts';
 
 const UNKNOWN = '0.0.0.0';
 
-/** An address as proxies write it, some with a port behind it. */
+/** An address as proxies write it, some with a port after it. */
 function readHop(text: string): string | undefined {
   const [, bracketed] = /^\[([^\]]+)\](?::\d{1,5})?$/u.exec(text) ?? [];
   const [, withoutPort] = /^([\d.]+):\d{1,5}$/u.exec(text) ?? [];

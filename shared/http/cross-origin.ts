@@ -16,7 +16,7 @@ const METHODS = 'DELETE, GET, HEAD, PATCH, POST, PUT';
 /** For how long a browser may remember the answer to a preflight. */
 const PREFLIGHT_SECONDS = 600;
 
-/** Headers of answers that scripts may read beside those that every script may (Content-Type, …). */
+/** Headers of answers that scripts may read besides those that every script may (Content-Type, …). */
 const EXPOSED = [
   ...['Accept-Ranges', 'Allow', 'Content-Disposition', 'Content-Encoding', 'Content-Range', 'ETag'],
   ...[

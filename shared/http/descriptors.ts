@@ -24,7 +24,7 @@ export interface DescriptorShares {
   readonly ingressConnections: number;
   /** Connections of other parts of the cluster. */
   readonly internalConnections: number;
-  /** Requests of the object API, each with a file or a connection of its own beside its caller's. */
+  /** Requests of the object API, each with a file or a connection of its own besides its caller's. */
   readonly objectRequests: number;
   readonly downloads: number;
 }

@@ -4,7 +4,7 @@ import { ANSWER_GRACE_MS, DiskRef, type JobKindRow } from './job-kind.ts';
 
 const onDisk = { queue: 'host', isRepeatable: true, graceMs: ANSWER_GRACE_MS } as const;
 
-/** Work on a disk beside its commands. */
+/** Work on a disk besides its commands. */
 export const diskKinds = {
   /** Makes the file system of a disk that the directory lists as `creating`. Idempotent. */
   'disk.create': { ...onDisk, payload: DiskRef },

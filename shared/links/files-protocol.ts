@@ -30,7 +30,7 @@ const FileOperation = Type.Object({
   path: Path,
   /** Where it moves to. */
   to: Type.Optional(Path),
-  /** The entry that a listing goes on behind, from the directory that is listed. */
+  /** The entry that a listing goes on after, from the directory that is listed. */
   after: Type.Optional(Path),
   follow: flag,
   recursive: flag,

@@ -24,7 +24,7 @@ import { type Claims, signOnce, SingleUseTokens } from './single-use-token.ts';
  * and admits them (docs/decisions/0019). Each carries a token that names the receiving host and a
  * digest of the request's whole head, so the receiver knows that the head is what was sent and that
  * the body ends where the sender says. A request smuggled into the connection has no such token, and
- * the token of the request behind it does not fit.
+ * the token of the request after it does not fit.
  */
 
 const PROOF_HEADER = 'x-berth-proof';

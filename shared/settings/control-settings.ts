@@ -102,7 +102,7 @@ export const ControlSettings = Type.Object({
     expected: 'pairs <reference>=default, separated by commas',
     isFit: isAlias,
     description:
-      "what callers may name as `base_image` whatever the host's image is, beside what the image says it is itself. A missing tag counts as `latest`, a missing registry as `docker.io`",
+      "what callers may name as `base_image` whatever the host's image is, besides what the image says it is itself. A missing tag counts as `latest`, a missing registry as `docker.io`",
   }),
   AUDIT_LOG: Type.Optional(
     text({

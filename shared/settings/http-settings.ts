@@ -16,7 +16,7 @@ export interface HttpSettings {
   readonly ingress: ConnectionLimits;
   /** How many requests of the object API and downloads by share link may run at the same time. */
   readonly places: PlacesMax;
-  /** Origins whose pages may read answers of the public port, beside what disks allow. */
+  /** Origins whose pages may read answers of the public port, besides what disks allow. */
   readonly allowedOrigins: readonly string[];
   /** Addresses and CIDR blocks of proxies whose `X-Forwarded-For` is believed. */
   readonly trustedProxies: readonly string[];

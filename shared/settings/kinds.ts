@@ -8,7 +8,7 @@ import { LIMITS } from '../limits.ts';
  * `Type.Optional`.
  */
 
-/** Keywords of a setting beside those of JSON Schema. */
+/** Keywords of a setting besides those of JSON Schema. */
 export interface About {
   /** For the table of the documentation, in Markdown. */
   readonly description: string;

@@ -83,7 +83,7 @@ const capacitySettings = {
       maximum: HOST_MAX,
       fallback: "80 % of the host's",
       description:
-        'what all sandboxes that run may take together, each with 224 MiB and 8 MiB per processor beside its own memory. More than the host has is over-commitment: idle guests take far less than they may',
+        'what all sandboxes that run may take together, each with 224 MiB and 8 MiB per processor besides its own memory. More than the host has is over-commitment: idle guests take far less than they may',
     }),
   ),
   SANDBOX_VCPUS: Type.Optional(
@@ -133,7 +133,7 @@ const networkSettings = {
     absolutePath({
       fallback: 'none',
       description:
-        'certificates (PEM) that servers are verified with when a rule sends secrets to them, beside those of the system',
+        'certificates (PEM) that servers are verified with when a rule sends secrets to them, besides those of the system',
     }),
   ),
   SANDBOX_SLOTS: integer({

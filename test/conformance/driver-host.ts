@@ -6,7 +6,7 @@ export interface DriverHost extends AsyncDisposable {
   driver(settings?: { bootTimeoutMs?: number; hasTemplates?: boolean }): Promise<MachineDriver>;
   /** A sandbox that is not there yet, with a slot of its own. */
   newSpec(changes?: Partial<MachineSpec>): Promise<MachineSpec>;
-  /** Leftovers of a sandbox on the host, beside its disk and a whole checkpoint. */
+  /** Leftovers of a sandbox on the host, besides its disk and a whole checkpoint. */
   leftOf(id: string): Promise<string[]>;
   /** The machine is gone from one moment to the next. */
   killMachine(id: string): Promise<void>;

@@ -1,4 +1,4 @@
-/* Promises of process sessions with every driver, beside those of its lifecycle. */
+/* Promises of process sessions with every driver, besides those of its lifecycle. */
 import type { ExecutionContext, TestFn } from 'ava';
 import type { Machine } from '../../agent/sandboxes/machine-driver.ts';
 import { SandboxProcesses } from '../../agent/sandboxes/processes/sandbox-processes.ts';

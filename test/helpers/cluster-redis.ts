@@ -92,7 +92,7 @@ export class ClusterRedis {
     ];
   }
 
-  /** @param lines of redis.conf beside those of a single server */
+  /** @param lines of redis.conf besides those of a single server */
   async #addServer(name: string, lines: readonly string[] = []): Promise<ClusterNode> {
     const { directory, checkout } = this.#place;
     const machine = await this.#place.addMachine(name);

@@ -27,10 +27,10 @@ const ZONE = 'sbx.localhost';
 export interface ClusterOptions {
   readonly controls?: number;
   readonly agents?: number;
-  /** Settings beside what every node of the kind has. */
+  /** Settings besides what every node of the kind has. */
   readonly agentSettings?: Environment;
   readonly controlSettings?: Environment;
-  /** An authority that is trusted beside the cluster's own, as while that is replaced. */
+  /** An authority that is trusted besides the cluster's own, as while that is replaced. */
   readonly nextAuthority?: TestAuthority;
   /** The sources that all of them begin with. */
   readonly checkout?: string;

@@ -32,7 +32,7 @@ export interface ImageHost extends HostImages {
 
 /**
  * @param directory shared by the hosts of a region
- * @param settings beside what suits small images
+ * @param settings besides what suits small images
  */
 export async function openImageHost(
   directory: string,

@@ -89,7 +89,7 @@ export class InMemoryVm {
 export interface Storage {
   readonly disks: Map<string, Disk>;
   readonly checkpoints: Map<string, Checkpoint>;
-  /** Machines of which anything is there, beside those that have one of both. */
+  /** Machines of which anything is there, besides those that have one of both. */
   list(): string[];
   /** Makes the place of a copy. */
   make(id: string): void;

@@ -34,7 +34,7 @@ export class Outside implements AsyncDisposable {
     this.#link = `bto-${id}`;
   }
 
-  /** @param names domain names with the index of their address, beside `outside.test` (0) */
+  /** @param names domain names with the index of their address, besides `outside.test` (0) */
   static async open(names: Readonly<Record<string, number>> = {}): Promise<Outside> {
     const outside = new Outside();
     try {

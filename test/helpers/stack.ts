@@ -135,8 +135,8 @@ export class Stack {
   }
 
   /**
-   * @param settings environment of control and agent beside what every stack has
-   * @param redisHosts where Redis listens beside the loopback address
+   * @param settings environment of control and agent besides what every stack has
+   * @param redisHosts where Redis listens besides the loopback address
    * @param isDetached its processes are not ended by what is typed at the terminal
    */
   static async start(

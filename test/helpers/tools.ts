@@ -59,7 +59,7 @@ export class Tools {
     this.#environment = { PATH, HOME: home, ...environment };
   }
 
-  /** @param environment beside the path and the home */
+  /** @param environment besides the path and the home */
   static async in(stack: Stack, environment: Environment = {}): Promise<Tools> {
     const home = join(stack.directory, 'home');
     await mkdir(home, { recursive: true });

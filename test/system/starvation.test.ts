@@ -175,7 +175,7 @@ class Told {
     this.#served = served;
   }
 
-  /** A command that appends a line, and an object. @param also what the command does beside */
+  /** A command that appends a line, and an object. @param also what the command does besides */
   async add(also = 'true'): Promise<void> {
     const { api, objects, diskId } = this.#served;
     this.#count += 1;

@@ -240,7 +240,7 @@ export async function copyCheckpoint(from: string, to: string): Promise<string[]
 
 /**
  * Key of the template that a checkpoint depends on; undefined without a checkpoint.
- * @throws CheckpointError for a damaged one; any other error when the storage does not tell
+ * @throws CheckpointError for a damaged one; any other error when the storage cannot be read
  */
 export async function templateOf(directory: string): Promise<string | undefined> {
   return (await readMarker(directory))?.template;
@@ -248,7 +248,7 @@ export async function templateOf(directory: string): Promise<string | undefined>
 
 /**
  * Whether a valid checkpoint exists; a torn or damaged one does not count.
- * @throws Error when the storage does not tell
+ * @throws Error when the storage cannot be read
  */
 export async function hasCheckpoint(directory: string): Promise<boolean> {
   try {

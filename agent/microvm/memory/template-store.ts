@@ -226,7 +226,7 @@ export class TemplateStore {
 
   /**
    * @returns undefined when the template is missing or damaged, and has to be created again
-   * @throws Error when the storage does not tell: checkpoints may stand on what is there
+   * @throws Error when the storage cannot be read: checkpoints may stand on what is there
    */
   async #openIfValid(entry: Entry): Promise<Template | undefined> {
     try {
@@ -237,7 +237,7 @@ export class TemplateStore {
     }
   }
 
-  /** @returns undefined also while the storage does not tell, which {@link #create} reports */
+  /** @returns undefined also while the storage cannot be read, which {@link #create} reports */
   async #openIfReadable(entry: Entry): Promise<Template | undefined> {
     try {
       return await this.#openIfValid(entry);

@@ -190,7 +190,7 @@ export class Template implements Disposable {
    * @param machines process ids of machines that a former agent started from it: if one maps the
    *   same sealed contents, that mapping is used instead of a second copy in memory
    * @throws TemplateError when the template is missing, damaged or has another key; any other error
-   *   when the storage does not tell: what is there may be whole, and must not be replaced
+   *   when the storage cannot be read: what is there may be whole, and must not be replaced
    */
   static async open(
     directory: string,

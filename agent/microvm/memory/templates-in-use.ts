@@ -36,7 +36,7 @@ export async function templatesInUse(place: string): Promise<ReadonlySet<string>
     const both = [templateOf(checkpoint), recordedTemplate(run)];
     for (const found of await Promise.allSettled(both)) {
       if (found.status === 'fulfilled' && found.value !== undefined) keys.add(found.value);
-      // A storage that does not tell now must not make a needed template look unneeded.
+      // Storage that cannot be read now must not make a needed template look unneeded.
       else if (found.status === 'rejected' && isStorageError(found.reason)) throw found.reason;
     }
   }

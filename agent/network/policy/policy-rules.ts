@@ -7,7 +7,7 @@ export interface RuleName {
   readonly isAllowed: boolean;
 }
 
-/** Facts beside its rules that the policy of a slot depends on. */
+/** Facts besides its rules that the policy of a slot depends on. */
 export interface PolicySurroundings {
   /** The host's resolver, as guests reach it. */
   readonly routerAddress: string;

@@ -18,7 +18,7 @@ export interface ChecksumKind {
   readonly type: ChecksumType;
 }
 
-/** A checksum as S3 shows it: base64, and `-<parts>` behind a composite one. */
+/** A checksum as S3 shows it: base64, and `-<parts>` after a composite one. */
 export interface ObjectChecksum extends ChecksumKind {
   readonly value: string;
 }

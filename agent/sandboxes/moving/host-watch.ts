@@ -93,7 +93,7 @@ export class HostWatch {
 
   /**
    * The hosts that have machines here and are lost; dispose of them before the next call.
-   * @throws Error when the storage or the directory does not tell; no lock is held then
+   * @throws Error when the storage or the directory cannot be read; no lock is held then
    */
   async lost(): Promise<LostHosts> {
     await using locks = new AsyncDisposableStack();

@@ -91,7 +91,7 @@ export class SharedStorage {
     }
   }
 
-  /** Whether this host has the machine. @throws Error when the storage does not tell */
+  /** Whether this host has the machine. @throws Error when the storage cannot be read */
   async has(vmId: string): Promise<boolean> {
     try {
       return (await stat(this.directoryOf(vmId))).isDirectory();

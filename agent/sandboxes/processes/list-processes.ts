@@ -18,7 +18,7 @@ function endFields(
   };
 }
 
-/** @param known what this agent knows of the process beside the guest's record */
+/** @param known what this agent knows of the process besides the guest's record */
 function presentProcess(
   record: GuestProcessRecord,
   known: SessionProcess | undefined,

@@ -146,7 +146,7 @@ async function candidates(root: CommandUnknownOpts, all: readonly string[]): Pro
   return valuesOf(argument.name(), group, word);
 }
 
-/** Prints what the last word may become, one candidate a line, with a description behind a tab. */
+/** Prints what the last word may become, one candidate a line, with a description after a tab. */
 export async function complete(all: readonly string[]): Promise<void> {
   const word = all.at(-1) ?? '';
   const root = await commandTree(all.length > 1 ? (all[0] ?? '') : '');

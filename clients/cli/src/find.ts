@@ -20,7 +20,7 @@ export async function findSandbox(berth: Berth, nameOrId: string): Promise<Sandb
   throw new NotFoundFailure(`there is no sandbox ${nameOrId}`, 'see berth sandbox ls');
 }
 
-/** Answers behind which the sandbox may be there all the same: it does not run, or the server is older. */
+/** Answers after which the sandbox may be there all the same: it does not run, or the server is older. */
 const LOOK_AGAIN: ReadonlySet<string> = new Set(['not_found', 'sandbox_not_running']);
 
 /**

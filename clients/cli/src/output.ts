@@ -74,7 +74,7 @@ export class Output {
     return new Progress(label, total, isShown ? process.stderr : undefined);
   }
 
-  /** Something to know beside the result. */
+  /** Something to know besides the result. */
   note(sentence: string): void {
     if (!this.isQuiet && !this.isJson) process.stderr.write(`${visible(sentence)}\n`);
   }

@@ -12,7 +12,7 @@ export const commandLine = (words: readonly string[]): string =>
   words.length === 1 ? (words[0] ?? '') : words.map((word) => quote(word)).join(' ');
 
 /**
- * The words of a remote command behind the name of what it runs in.
+ * The words of a remote command after the name of what it runs in.
  * @throws UsageFailure when an option stands there: the shell would refuse it in words of its own
  */
 export function commandBehindName(words: readonly string[]): readonly string[] {
@@ -20,7 +20,7 @@ export function commandBehindName(words: readonly string[]): readonly string[] {
   if (first === '--') return words.slice(1);
   if (!first.startsWith('-')) return words;
   throw new UsageFailure(
-    `${first} stands behind the name, where the command begins`,
+    `${first} stands after the name, where the command begins`,
     'put options before the name, and -- before a command that begins with a dash',
   );
 }

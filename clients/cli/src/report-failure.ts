@@ -123,7 +123,7 @@ function explainBerth(error: BerthError): Omit<Explanation, 'exitCode'> {
 
 const HELP_CODES: ReadonlySet<string> = new Set(['commander.help', 'commander.helpDisplayed']);
 
-/** The words behind which `--help` says what would be right. */
+/** The words after which `--help` says what would be right. */
 function helpedBy(error: CommanderError, [first = '', second = '']: readonly string[]): string[] {
   const entry = COMMANDS.find(({ name }) => name === first);
   if (entry === undefined) return [];

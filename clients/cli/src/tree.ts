@@ -36,7 +36,7 @@ export async function commandTree(wanted: string): Promise<CommandUnknownOpts> {
     .usage('<command> [options]')
     .addHelpText(
       'after',
-      '\nOptions stand behind the command. berth <command> --help says more. Start with berth login, or in a checkout with ./scripts/up.',
+      '\nOptions stand after the command. berth <command> --help says more. Start with berth login, or in a checkout with ./scripts/up.',
     );
   for (const entry of COMMANDS) {
     program.addCommand(entry.name === wanted ? await entry.load() : listed(entry));

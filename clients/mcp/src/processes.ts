@@ -116,7 +116,7 @@ const output = tool({
       process.detach();
     }
     const { exit } = reading;
-    // Nothing comes behind the end, and an answer without anything new would be repeated for ever.
+    // Nothing comes after the end, and an answer without anything new would be repeated for ever.
     if (exit !== undefined || found.total === 0) found.release();
     const { status, exit_code, reason } = exit === undefined ? noExit : describeExit(exit);
     return {
@@ -143,7 +143,7 @@ const input = tool({
     process_id: processField,
     content: z.string().default(''),
     encoding: encodingField,
-    end: z.boolean().default(false).describe('The end of its input, behind the content.'),
+    end: z.boolean().default(false).describe('The end of its input, after the content.'),
   },
   output: { written_bytes: z.number() },
   async run({ sandbox, process_id, content, encoding, end }, call) {

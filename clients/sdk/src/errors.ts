@@ -100,7 +100,7 @@ export class WatchEndedError extends BerthError {}
 export class OutputLostError extends BerthError {
   /** The first byte that is missing. */
   readonly from: number;
-  /** The first byte behind the gap. */
+  /** The first byte after the gap. */
   readonly to: number;
 
   constructor(from: number, to: number) {

@@ -115,7 +115,7 @@ export class Process implements AsyncIterable<OutputChunk>, AsyncDisposable {
     for await (const piece of input) await this.write(piece);
   }
 
-  /** The end of input, behind everything that was written. For a terminal it does nothing: send Ctrl-D. */
+  /** The end of input, after everything that was written. For a terminal it does nothing: send Ctrl-D. */
   closeInput(): void {
     this.#session.input.close();
   }

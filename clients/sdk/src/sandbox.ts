@@ -25,7 +25,7 @@ const GIVEN_URL_MS = 30_000;
 const STOPPED: ReadonlySet<string> = new Set(['stopped', 'exited', 'failed']);
 type Status = SandboxInfo['status'];
 
-/** Options of creating a sandbox, beside its fields. */
+/** Options of creating a sandbox, besides its fields. */
 export interface CreateSandboxOptions extends CreatingCallOptions {
   /** `false`: do not wait until it runs. */
   readonly wait?: boolean | undefined;

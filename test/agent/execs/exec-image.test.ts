@@ -22,7 +22,7 @@ test('an image without bash is refused with a message that says so', async (t) =
   await t.notThrowsAsync(checkExecImage(reference, containers.host));
 });
 
-test('commands have the variables of the image beside the usual ones', async (t) => {
+test('commands have the variables of the image besides the usual ones', async (t) => {
   await using containers = await openContainers();
   const environment = { TOOLS_HOME: '/opt/tools', LANG: 'C' };
   const host = { ...containers.host, environment };

@@ -19,7 +19,7 @@ test('a policy that a former key sealed is sealed anew, once, and for its own sa
   t.is(policies.reseal(row), undefined);
   const later = new SandboxPolicies([present], new InMemoryPolicies());
   t.deepEqual(later.copy(row, 'box-2').network, stored.network);
-  const message = /was sealed with a key that ENCRYPTION_KEY lacks: put it behind the others/u;
+  const message = /was sealed with a key that ENCRYPTION_KEY lacks: put it after the others/u;
   t.throws(() => later.reseal({ id: 'box-1', ...stored }), { message });
   t.throws(() => policies.reseal({ ...row, id: 'box-3' }), { message });
   t.is(

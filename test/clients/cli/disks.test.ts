@@ -248,8 +248,8 @@ test('a command line that is wrong is told what helps', async (t) => {
     ['disk create a:b', 1, /^the name has .*: use letters, digits, - and _\.$/u],
     ['sandbox create A_b', 1, /^the name has .*: use a to z, 0 to 9 and -\.$/u],
     ['sandbox create --memory 900G', 1, /^mem_size_mib must be <= \d+\.$/u],
-    ['disk exec box --json -- ls', 2, /"--json stands behind the name, .*"put options before /u],
-    ['sandbox run box -i -- cat', 2, /^-i stands behind the name, .*: put options before /u],
+    ['disk exec box --json -- ls', 2, /"--json stands after the name, .*"put options before /u],
+    ['sandbox run box -i -- cat', 2, /^-i stands after the name, .*: put options before /u],
     ['sandbox run -t box -- vi', 2, /^this needs a terminal: leave out --tty\.$/u],
     [
       'key create ci --scope all',

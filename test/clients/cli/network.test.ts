@@ -1,4 +1,4 @@
-/* How the command line makes its requests, beside what the runtime's own `fetch` does. */
+/* How the command line makes its requests, besides what the runtime's own `fetch` does. */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import type { RequestListener } from 'node:http';

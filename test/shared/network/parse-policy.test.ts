@@ -57,7 +57,7 @@ for (const target of [
 }
 
 for (const [what, policy] of Object.entries({
-  'a field beside egress': { ingress: {} },
+  'a field besides egress': { ingress: {} },
   'a missing default': { egress: {} },
   'another default': { egress: { default: 'ask' } },
   'an unknown field of egress': { egress: { default: 'deny', allowed: [] } },

@@ -149,7 +149,7 @@ for (const [what, settings, problem] of [
     'REDIS_SENTINEL_NAME is not set, but REDIS_SENTINELS is',
   ],
   [
-    'Sentinels beside nodes of a Redis Cluster',
+    'Sentinels besides nodes of a Redis Cluster',
     { ...SENTINELS, REDIS_CLUSTER_NODES: '10.0.0.1:6379' },
     'REDIS_SENTINELS and REDIS_CLUSTER_NODES are both set: unset one',
   ],

@@ -76,7 +76,7 @@ export const completionCommand = () =>
       `Print a shell's completion script. Load it in the shell's start-up file:
 
   bash  eval "$(berth completion bash)"
-  zsh   eval "$(berth completion zsh)"        behind compinit
+  zsh   eval "$(berth completion zsh)"        after compinit
   fish  berth completion fish | source`,
     )
     .addArgument(new Argument('<shell>', 'which shell').choices(['bash', 'zsh', 'fish'] as const))

@@ -6,7 +6,7 @@ import { BerthError, type Fetch, type FetchAnswer, type FetchInit } from '@berth
 const { request: requestHttp } = process.getBuiltinModule('node:http');
 
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
-/** Statuses of answers without content, beside those to HEAD. */
+/** Statuses of answers without content, besides those to HEAD. */
 const EMPTY: ReadonlySet<number> = new Set([204, 304]);
 /** Shorter content is read at once, so that nobody has to, and its connection serves the next request. */
 const SHORT_BYTES = 64 * 1024;

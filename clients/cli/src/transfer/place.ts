@@ -12,7 +12,7 @@ export type Place =
   | { readonly kind: 'remote'; readonly name: string; readonly path: string };
 
 /**
- * `name:path` is remote, everything else local; `./a:b` is a local file, because a colon behind a slash names
+ * `name:path` is remote, everything else local; `./a:b` is a local file, because a colon after a slash names
  * nothing remote, as with scp.
  */
 export function parsePlace(text: string): Place {

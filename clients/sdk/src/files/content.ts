@@ -78,7 +78,7 @@ function toStream(
 /** Browsers send streams over HTTP/2 only, and nobody tells a page which version it would be. */
 const isInBrowser = (): boolean => 'document' in globalThis || 'WorkerGlobalScope' in globalThis;
 
-/** Calls the function that has the content. Repeating the upload would not mend its failure. */
+/** Calls the function that has the content. Repeating the upload would not cure its failure. */
 async function open(
   content: Extract<FileContent, () => unknown>,
   { failed }: Upload,

@@ -25,7 +25,7 @@ export class OutputQueue {
     this.#gate.open();
   }
 
-  /** Ends the queue behind what it holds; with an error, `next` then fails. */
+  /** Ends the queue after what it holds; with an error, `next` then fails. */
   end(error?: Error): void {
     this.#end ??= { error };
     this.#gate.open();

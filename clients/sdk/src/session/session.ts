@@ -117,7 +117,7 @@ export class Session {
     return this.#ready.promise;
   }
 
-  /** Resolves behind the last byte of output, whether it was read or not. */
+  /** Resolves after the last byte of output, whether it was read or not. */
   get exit(): Promise<ProcessExit> {
     return this.#exit.promise;
   }
@@ -132,7 +132,7 @@ export class Session {
     this.#left.abort(reason);
   }
 
-  /** The next piece of output; undefined behind the last one. */
+  /** The next piece of output; undefined after the last one. */
   async read(): Promise<OutputChunk | undefined> {
     const chunk = await this.output.next();
     if (chunk === undefined) return undefined;

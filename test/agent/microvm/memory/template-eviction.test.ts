@@ -85,7 +85,7 @@ test('a template that is opened while others are removed stays', async (t) => {
   t.deepEqual(await host.left(), [keyOf(2), ...from(4)].toSorted());
 });
 
-test('nothing is evicted while the storage does not tell of a machine', async (t) => {
+test('nothing is evicted while a machine on the storage cannot be read', async (t) => {
   await using host = await newHost();
   const { directory, machines, paths } = host;
   await host.pause(keyOf(1));

@@ -89,7 +89,7 @@ test('the declared payload is compared with the body', async (t) => {
   t.is(await check([], [], { kind: 'sha256', sha256 }), 'XAmzContentSHA256Mismatch');
 });
 
-test('one checksum of the new kind may be given, and Content-MD5 beside it', async (t) => {
+test('one checksum of the new kind may be given, and Content-MD5 besides it', async (t) => {
   const { 'content-md5': md5 = '', 'x-amz-checksum-crc32': crc32 = '' } = values;
   const both = ['content-md5', md5, 'x-amz-checksum-crc32', crc32];
   t.is(await check([CHECK], both), 'ok');

@@ -24,7 +24,7 @@ export class Download {
     this.#file = file;
   }
 
-  /** @returns undefined behind the end @throws PreconditionError when the file has changed */
+  /** @returns undefined after the end @throws PreconditionError when the file has changed */
   async read(offset: number, length: number): Promise<Buffer | undefined> {
     const wanted = Math.min(length, READ_BYTES_MAX, this.#file.size - offset);
     if (wanted <= 0) return undefined;

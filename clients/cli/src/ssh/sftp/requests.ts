@@ -74,7 +74,7 @@ export class SftpRequests {
     await upload.write(offset, bytes);
   }
 
-  /** Some entries of a directory; none behind the last one. */
+  /** Some entries of a directory; none after the last one. */
   async entries(handle: Buffer): Promise<FileEntry[]> {
     const { path, entries } = this.#get(handle);
     if (entries === undefined) throw new Refused(`${path} is not open as a directory`);
