@@ -470,6 +470,9 @@ export const LIMITS = {
   bucketRefreshMs: 30_000, // How often changes by others are looked for.
   bucketFetchesMax: 8,
   bucketFetchesPerAccountMax: 6,
+  // Placeholders that uploads open at a time: fewer than the threads for file systems.
+  bucketOpensMax: 8,
+  bucketOpensPerAccountMax: 2,
 
   // Operations on one disk. One that takes longer is abandoned, and the disk is set aside until the
   // abandoned operation has ended.

@@ -8,6 +8,7 @@ import type { Logger } from '../../shared/log.ts';
 import type { MountStatus, StoredMount } from '../../shared/schemas/disk-mount.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { BackingUse } from '../disks/disk-backing.ts';
+import { onBehalfOf } from '../disks/disk-threads.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { type Bucket, BucketError } from './bucket.ts';
 import { DiskChanges } from './disk-changes.ts';
@@ -24,6 +25,7 @@ import { Refusals } from './refusals.ts';
 import { upload } from './uploads.ts';
 
 interface BucketDiskOptions {
+  readonly accountId: string;
   readonly diskId: string;
   readonly mount: StoredMount;
   readonly openBucket: (mount: StoredMount) => Promise<Bucket>;
@@ -36,6 +38,8 @@ interface BucketDiskOptions {
   readonly isHeld: () => boolean;
   /** Waits for a turn to fetch an object; what it returns gives the turn back. */
   readonly fetchTurn: (signal: AbortSignal) => Promise<{ release(): void }>;
+  /** The same for an upload that opens a placeholder. */
+  readonly openTurn: (signal: AbortSignal) => Promise<{ release(): void }>;
   readonly report: (status: MountStatus) => Promise<void>;
   readonly log: Logger;
 }
@@ -111,7 +115,7 @@ export class BucketDisk {
       () => true,
       () => false,
     );
-    await disk.#recoverReplaced();
+    await disk.#onThreads(() => disk.#recoverReplaced());
     disk.#stopTicking = repeatInBackground('bucket.compare', LIMITS.bucketTickMs, () =>
       disk.#tick(),
     );
@@ -257,9 +261,21 @@ export class BucketDisk {
     }
   }
 
+  /**
+   * Does work with threads of a share that the account has beside that of its requests, which may
+   * all wait for objects. No signal of a request counts: requests share this work.
+   */
+  #onThreads<T>(work: () => Promise<T>): Promise<T> {
+    return onBehalfOf(`bucket:${this.#options.accountId}`, undefined, work);
+  }
+
+  #compare<T>(work: () => Promise<T>): Promise<T> {
+    return this.#turns.add(() => this.#onThreads(work));
+  }
+
   /** Shared by all who ask before it begins. */
   #uploadSoon(): Promise<void> {
-    this.#waitingUpload ??= this.#turns.add(async () => {
+    this.#waitingUpload ??= this.#compare(async () => {
       this.#waitingUpload = undefined;
       this.#closed.signal.throwIfAborted();
       try {
@@ -279,6 +295,7 @@ export class BucketDisk {
       {
         ...{ places: this.#places, index: this.#index, bucket: this.#bucket },
         refusals: this.#refusals,
+        openTurn: this.#options.openTurn,
         noteConflict: (key, reason) => this.#noteConflict(key, reason),
       },
       this.#closed.signal,
@@ -289,7 +306,7 @@ export class BucketDisk {
   }
 
   #refreshSoon(): Promise<void> {
-    this.#waitingRefresh ??= this.#turns.add(async () => {
+    this.#waitingRefresh ??= this.#compare(async () => {
       this.#waitingRefresh = undefined;
       this.#closed.signal.throwIfAborted();
       const begunAt = performance.now();
@@ -328,7 +345,7 @@ export class BucketDisk {
 
   /** Shared by all who ask before it begins. Never fails. */
   #giveUpSoon(): Promise<void> {
-    this.#waitingRoom ??= this.#turns.add(async () => {
+    this.#waitingRoom ??= this.#compare(async () => {
       this.#waitingRoom = undefined;
       const wanted = this.#roomWanted;
       this.#roomWanted = 0;

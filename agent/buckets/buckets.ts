@@ -41,6 +41,12 @@ export class Buckets implements DiskBacking {
     perAccountMax: LIMITS.bucketFetchesPerAccountMax,
     refusal: 'too many objects are being fetched',
   });
+  /** Placeholders that uploads open at the same time: each occupies a thread until it is filled. */
+  readonly #opens = new FairTurns({
+    count: LIMITS.bucketOpensMax,
+    perAccountMax: LIMITS.bucketOpensPerAccountMax,
+    refusal: 'too many files are being fetched to be uploaded',
+  });
 
   constructor(deps: BucketsDeps) {
     this.#deps = deps;
@@ -70,10 +76,11 @@ export class Buckets implements DiskBacking {
     await writeDurably(folder, `${diskId}${MARK}`, accountId);
     this.#checks.forget(diskId);
     const attached = await BucketDisk.open({
-      ...{ diskId, mount, layout, group, settleMs, isHeld, log },
+      ...{ accountId, diskId, mount, layout, group, settleMs, isHeld, log },
       openBucket: (of) => openBucket(settings, diskId, of),
       socketPath: join(folder, `${diskId}.sock`),
       fetchTurn: (signal) => this.#fetches.acquire(accountId, signal),
+      openTurn: (signal) => this.#opens.acquire(accountId, signal),
       report: (status) => this.#checks.record(disk, status),
     });
     this.#attached.set(diskId, attached);

@@ -2,6 +2,7 @@ import { close, constants } from 'node:fs';
 import { statfs } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { errnoOf } from '../../shared/errors.ts';
+import { openBeneath } from '../disks/disk-calls.ts';
 import { native } from '../native/native.ts';
 import type { Bucket } from './bucket.ts';
 import type { DiskIndex, IndexRow } from './disk-index.ts';
@@ -98,7 +99,7 @@ async function giveUp(
 /** @returns undefined when it is not there any more, or is a program that runs, for example */
 async function openToGiveUp({ contents }: BucketPlaces, path: string): Promise<number | undefined> {
   try {
-    return await native.openBeneath(contents, path, constants.O_WRONLY);
+    return await openBeneath(contents, path, constants.O_WRONLY);
   } catch (error) {
     if (UNAVAILABLE.test(errnoOf(error) ?? '')) return undefined;
     throw error;

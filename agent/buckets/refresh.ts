@@ -3,6 +3,7 @@ import { link, rename, rmdir, unlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { errnoOf } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { openBeneath } from '../disks/disk-calls.ts';
 import { native } from '../native/native.ts';
 import { atPlace, makeParents } from './beneath.ts';
 import { type Bucket, BucketError, type BucketObject } from './bucket.ts';
@@ -180,7 +181,7 @@ export async function recoverReplaced(
 async function recoverFile(places: BucketPlaces, name: string): Promise<string | undefined> {
   const path = join(places.replaced, name);
   const [mtimeNs, sizeBytes] = name.split('-');
-  const fd = await native.openBeneath(places.replaced, name, constants.O_RDONLY);
+  const fd = await openBeneath(places.replaced, name, constants.O_RDONLY);
   try {
     // Asked before its stamps are read: whoever has it open may write to it until then.
     const isOpen = await native.isOpenElsewhere(fd);

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { errnoOf } from '../../shared/errors.ts';
 import { MiB } from '../../shared/units.ts';
+import { openBeneath } from '../disks/disk-calls.ts';
 import { native } from '../native/native.ts';
 import { atPlace } from './beneath.ts';
 import { type Bucket, BucketError, type BucketObject, type WriteTerms } from './bucket.ts';
@@ -115,7 +116,8 @@ export async function uploadFile(
 }
 
 /**
- * Opens a file for reading; waits until a placeholder is filled.
+ * Opens a file for reading; waits until a placeholder is filled, and with it a thread of the
+ * account's share: filling needs others.
  * @returns undefined when there is no file any more, but a directory or a link, for example
  */
 export async function openFile(
@@ -123,7 +125,7 @@ export async function openFile(
   path: string,
 ): Promise<number | undefined> {
   try {
-    return await native.openBeneath(contents, path, constants.O_RDONLY);
+    return await openBeneath(contents, path, constants.O_RDONLY);
   } catch (error) {
     if (/^(?:ENOENT|ENOTDIR|EISDIR|ENXIO|EXDEV|ELOOP)$/u.test(errnoOf(error) ?? '')) {
       return undefined;

@@ -23,6 +23,8 @@ import { type WalkedFile, walk } from './walk.ts';
 interface UploadParts extends FileUploadParts {
   /** Files that the bucket did not take so far. */
   readonly refusals: Refusals;
+  /** Waits for a turn to open a placeholder; its release gives the turn back. */
+  readonly openTurn: (signal: AbortSignal) => Promise<{ release(): void }>;
 }
 
 const FILES_AT_ONCE = 12;
@@ -138,7 +140,9 @@ async function takeFiles(
     const [first, ...others] = needed;
     if (free.length > 0 || first === undefined) continue;
     // Files took each other's names, or the new name of one cannot be a key or is refused.
-    await attempts.make(first.path, first.ctimeNs, () => fetchMoved(parts, first, files));
+    await attempts.make(first.path, first.ctimeNs, () =>
+      fetchMoved(parts, first, files, signal),
+    );
     if (await isNeeded(parts, first)) left = others;
   }
 }
@@ -167,16 +171,27 @@ async function fetchMoved(
   parts: UploadParts,
   file: WalkedFile,
   files: readonly WalkedFile[],
+  signal: AbortSignal,
 ): Promise<void> {
   const inode = parts.index.get(file.path)?.inode;
   const moved = files.find((each) => each.inode === inode);
-  const fd = moved && (await openFile(parts.places, moved.path)); // Waits until it is filled.
-  if (fd !== undefined) await promisify(close)(fd);
+  if (moved !== undefined) await fill(parts, moved.path, signal);
   if (await isNeeded(parts, file)) {
     throw new BucketError(
       'other',
       'its object is the only copy of a file that was moved from here',
     );
+  }
+}
+
+/** Has a placeholder filled. Its open occupies a thread until then, so few are opened at a time. */
+async function fill(parts: UploadParts, path: string, signal: AbortSignal): Promise<void> {
+  const turn = await parts.openTurn(signal);
+  try {
+    const fd = await openFile(parts.places, path);
+    if (fd !== undefined) await promisify(close)(fd);
+  } finally {
+    turn.release();
   }
 }
 
@@ -235,18 +250,20 @@ async function takeUnlessChanging(
 
 async function takeFile(parts: UploadParts, file: WalkedFile, signal: AbortSignal): Promise<void> {
   signal.throwIfAborted();
-  const { places, index } = parts;
-  const source = index.ofInode(file.inode);
-  if (source?.isPlaceholder === true && source.sizeBytes === file.sizeBytes) {
-    const isStill = await native.inodeHasAttribute(
-      places.mount,
-      Number(file.inode),
-      PLACEHOLDER_ATTRIBUTE,
-    );
-    if (isStill && (await takePlaceholder(parts, file, source, signal))) return;
+  const source = parts.index.ofInode(file.inode);
+  if (source?.isPlaceholder === true && (await isPlaceholderStill(parts, source))) {
+    const isWhole = source.sizeBytes === file.sizeBytes;
+    if (isWhole && (await takePlaceholder(parts, file, source, signal))) return;
+    await fill(parts, file.path, signal);
   }
   await uploadFile(parts, file.path, signal);
 }
+
+const isPlaceholderStill = (
+  { places }: Pick<UploadParts, 'places'>,
+  { inode }: IndexRow,
+): Promise<boolean> =>
+  native.inodeHasAttribute(places.mount, Number(inode), PLACEHOLDER_ATTRIBUTE);
 
 /** A placeholder was moved, or its mode was changed. @returns false when it must be filled */
 async function takePlaceholder(
@@ -306,9 +323,8 @@ async function removeObject(
  * contents. A walk can miss a file that is moved during it.
  */
 async function isMoved(
-  { places, index }: Pick<UploadParts, 'places' | 'index'>,
+  parts: Pick<UploadParts, 'places' | 'index'>,
   row: IndexRow,
 ): Promise<boolean> {
-  if (index.ofInode(row.inode) !== row) return false;
-  return native.inodeHasAttribute(places.mount, Number(row.inode), PLACEHOLDER_ATTRIBUTE);
+  return parts.index.ofInode(row.inode) === row && (await isPlaceholderStill(parts, row));
 }

@@ -4,7 +4,9 @@ import { BucketDisk } from '../../agent/buckets/bucket-disk.ts';
 import { S3Bucket } from '../../agent/buckets/s3-bucket.ts';
 import type { DiskLayout } from '../../agent/disks/disk-layout.ts';
 import type { ObjectStore } from '../../agent/objects/store/object-store.ts';
+import { FairTurns } from '../../agent/queues/fair-turns.ts';
 import { run } from '../../agent/system/spawn.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import { createLogger } from '../../shared/log.ts';
 import { ReachableNetworks } from '../../shared/reachable-networks.ts';
 import type { StoredMount } from '../../shared/schemas/disk-mount.ts';
@@ -64,14 +66,20 @@ export async function openBucketDisk(
     writeBack: 'sync',
     sealedCredentials: '',
   };
+  const openTurns = new FairTurns({
+    count: LIMITS.bucketOpensMax,
+    perAccountMax: LIMITS.bucketOpensPerAccountMax,
+    refusal: 'too many files are being fetched to be uploaded',
+  });
   const open = async (): Promise<BucketDisk> => {
     const opened = await BucketDisk.open({
-      ...{ diskId: 'disk', mount: stored, group, log, settleMs: 20_000 },
+      ...{ accountId: 'account', diskId: 'disk', mount: stored, group, log, settleMs: 20_000 },
       layout: { mount, contents: layout.contents },
       openBucket: async () => new S3Bucket(stored, credentials, networks),
       socketPath: join(path, 'helper.sock'),
       isHeld: () => true,
       fetchTurn: async () => ({ release: () => undefined }),
+      openTurn: (signal) => openTurns.acquire('account', signal),
       report: async () => undefined,
     });
     await opened.ready();

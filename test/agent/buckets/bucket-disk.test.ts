@@ -113,6 +113,18 @@ test('a disk that is full is attached, however many old lines its index has', as
   t.deepEqual(await opened.bucket.keys(), ['f', 'g']);
 });
 
+test('many files that were cut before anybody opened them are fetched and uploaded', async (t) => {
+  // Each open waits for its fetch, which needs threads as well.
+  const names = Array.from({ length: 24 }, (_, number) => `file-${number}`);
+  await using opened = await openBucketDisk(server, async (bucket) => {
+    for (const name of names) await bucket.put(name, 'whole');
+  });
+  const { bucket, sh } = opened;
+  await sh(`perl -e 'truncate($_, 3) or die $! for @ARGV' ${names.join(' ')}`);
+  await upload(t, opened);
+  for (const name of names) t.is(String(await bucket.get(name)), 'who');
+});
+
 test('what waits to be written to a file is not lost when others change its object', async (t) => {
   await using opened = await openBucketDisk(server, (bucket) => bucket.put('f', 'old '));
   const { bucket, front, sh } = opened;
