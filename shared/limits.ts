@@ -456,7 +456,8 @@ export const LIMITS = {
   bucketRecheckMs: 15_000,
   bucketRechecksMax: 1_000,
   bucketReportsMax: 10_000, // Disks whose last report is remembered.
-  bucketKeysMax: 1_000_000, // Keys and problems of one disk.
+  bucketKeysMax: 1_000_000, // Keys of one disk, and files on it.
+  bucketKeyBytesMax: 256 * MiB, // Of all of them together.
   bucketProblemsShownMax: 20,
   bucketConflictsMax: 1_000,
   bucketRefusalsMax: 1_000, // Files of one disk that the bucket does not take.

@@ -1,4 +1,11 @@
 import { LIMITS } from '../../shared/limits.ts';
+import { MiB } from '../../shared/units.ts';
+
+/** Says that a disk or a bucket has more names than can be compared. */
+export function tooMany(place: string, names: string): string {
+  const { bucketKeysMax: count, bucketKeyBytesMax: bytes } = LIMITS;
+  return `${place} has more than ${count} ${names}, or they take more than ${bytes / MiB} MiB`;
+}
 
 interface Problem {
   readonly key: string;

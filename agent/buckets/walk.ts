@@ -1,5 +1,9 @@
-import { native } from '../native/native.ts';
-import type { PathProblems } from './problems.ts';
+import { setImmediate as turn } from 'node:timers/promises';
+import { errnoOf } from '../../shared/errors.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { walkFiles } from '../disks/disk-calls.ts';
+import { BucketError } from './bucket.ts';
+import { type PathProblems, tooMany } from './problems.ts';
 
 /** A regular file of a disk as a walk found it. */
 export interface WalkedFile {
@@ -12,14 +16,23 @@ export interface WalkedFile {
   readonly atimeNs: bigint;
 }
 
+/** The count of what was left out comes first. */
+const FIRST_BYTES = 8;
 const HEAD_BYTES = 44;
+/** Others have their turn after so many. */
+const SLICE_FILES = 10_000;
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** All files below the root whose names can be keys; the others are noted as problems. */
+/**
+ * All files below the root whose names can be keys; the others are noted as problems. Files that no
+ * system call can name by their paths are only counted.
+ * @throws BucketError when they are more than a disk may have
+ */
 export async function walk(root: string, problems: PathProblems): Promise<WalkedFile[]> {
-  const bytes = await native.walkFiles(root);
+  const bytes = await readFiles(root);
+  problems.count += Number(bytes.readBigInt64LE());
   const files: WalkedFile[] = [];
-  for (let at = 0; at < bytes.length;) {
+  for (let at = FIRST_BYTES; at < bytes.length;) {
     const end = at + HEAD_BYTES + bytes.readUInt32LE(at);
     const name = bytes.subarray(at + HEAD_BYTES, end);
     const path = decodePath(name);
@@ -33,10 +46,20 @@ export async function walk(root: string, problems: PathProblems): Promise<Walked
         ctimeNs: bytes.readBigInt64LE(at + 28),
         atimeNs: bytes.readBigInt64LE(at + 36),
       });
+      if (files.length % SLICE_FILES === 0) await turn();
     }
     at = end;
   }
   return files;
+}
+
+async function readFiles(root: string): Promise<Buffer> {
+  try {
+    return await walkFiles(root, LIMITS.bucketKeysMax, LIMITS.bucketKeyBytesMax);
+  } catch (error) {
+    if (errnoOf(error) !== 'EOVERFLOW') throw error;
+    throw new BucketError('disk', tooMany('the disk', 'files'), { cause: error });
+  }
 }
 
 function decodePath(name: Buffer): string | undefined {

@@ -63,6 +63,7 @@ export const readBytes = shared(promisify(read));
 
 export const openBeneath = sharedNative('openBeneath');
 export const openWithAttribute = sharedNative('openObject');
+export const walkFiles = sharedNative('walkFiles');
 export const attachDirectory = sharedNative('attach');
 export const writeChunks = sharedNative('write');
 export const beginWriteBack = sharedNative('writeBack');

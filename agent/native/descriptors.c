@@ -5,11 +5,13 @@
  *     pidfd_getfd(2). A copy of one that a fanotify group delivered stays one: its use asks nobody.
  *   removeAttribute(fd, name)    -> Promise<void>    fremovexattr(2); no error when there is none
  *   syncFileSystem(root)         -> Promise<void>    syncfs(2)
- *   walkFiles(root)              -> Promise<Buffer>
- *     All regular files below a directory, which is not followed when it is a link. Each: length of
- *     the path as uint32, then inode, size, mtime, ctime and atime as int64 (nanoseconds),
- *     little-endian, and the path, relative, as bytes. What disappears or moves meanwhile may be
- *     left out.
+ *   walkFiles(root, filesMax, bytesMax) -> Promise<Buffer>
+ *     All regular files below a directory, which is not followed when it is a link. First, as
+ *     int64, the number of files and directories that were left out because they lie too deep or
+ *     their paths are longer than system calls take. Then each file: length of the path as uint32,
+ *     then inode, size, mtime, ctime and atime as int64 (nanoseconds), little-endian, and the path,
+ *     relative, as bytes. What disappears or moves meanwhile may be left out. EOVERFLOW when there
+ *     are more files, or the buffer would be larger.
  *   inodeHasAttribute(root, inode, name) -> Promise<boolean>
  *     Whether the file system mounted at root has a file with this inode, under whatever name, that
  *     has the attribute (open_by_handle_at(2)). ext4 only.
@@ -20,6 +22,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +33,7 @@
 
 #include "task.h"
 
-enum { PATH_BYTES = 65536, HEAD_BYTES = 44, FIRST_BYTES = 65536, DEPTH_MAX = 512 };
+enum { HEAD_BYTES = 44, FIRST_BYTES = 65536, DEPTH_MAX = 512 };
 enum { INODE_AND_GENERATION = 1, ANY_GENERATION = 0 };
 
 struct attribute_task {
@@ -44,9 +47,11 @@ struct attribute_task {
 struct walk {
   struct task task;
   char *root;
-  char path[PATH_BYTES];
+  char path[PATH_MAX];
   uint8_t *bytes;
   size_t length, room;
+  uint32_t files, files_max, bytes_max;
+  int64_t left_out;
 };
 
 static napi_value js_take_descriptor(napi_env env, napi_callback_info info) {
@@ -155,6 +160,7 @@ static napi_value js_inode_has_attribute(napi_env env, napi_callback_info info) 
 }
 
 static int make_room(struct walk *walk, size_t bytes) {
+  if (walk->length + bytes > walk->bytes_max) return EOVERFLOW;
   size_t room = walk->room == 0 ? FIRST_BYTES : walk->room;
   while (room < walk->length + bytes) room *= 2;
   if (room == walk->room) return 0;
@@ -174,8 +180,14 @@ static int64_t nanoseconds(struct timespec time) {
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
+/* One file may have very many names, so those that are left out count as well. */
 static int add_file(struct walk *walk, const struct stat *status, size_t path_bytes) {
   uint32_t length = (uint32_t)path_bytes;
+  if (++walk->files > walk->files_max) return EOVERFLOW;
+  if (path_bytes >= PATH_MAX) {
+    walk->left_out++;
+    return 0;
+  }
   int error = make_room(walk, HEAD_BYTES + path_bytes);
   if (error != 0) return error;
   memcpy(walk->bytes + walk->length, &length, sizeof length);
@@ -194,6 +206,21 @@ static bool is_dots(const char *name) {
   return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
 }
 
+static int walk_directory(struct walk *walk, int fd, size_t length, int depth);
+
+/* `end` is the end of the directory's path in walk->path. */
+// NOLINTNEXTLINE(misc-no-recursion): bounded by DEPTH_MAX.
+static int walk_below(struct walk *walk, int parent, const char *name, size_t end, int depth) {
+  if (depth == DEPTH_MAX || end + 1 >= PATH_MAX) {
+    walk->left_out++;
+    return 0;
+  }
+  int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return errno == ENOENT ? 0 : errno;
+  walk->path[end] = '/';
+  return walk_directory(walk, fd, end + 1, depth + 1);
+}
+
 /* Takes over the descriptor. `length` is that of the directory's path, which begins walk->path. */
 // NOLINTNEXTLINE(misc-no-recursion): bounded by DEPTH_MAX.
 static int walk_directory(struct walk *walk, int fd, size_t length, int depth) {
@@ -206,28 +233,16 @@ static int walk_directory(struct walk *walk, int fd, size_t length, int depth) {
   for (struct dirent *entry; error == 0 && (entry = readdir(directory)) != NULL;) {
     struct stat status;
     if (is_dots(entry->d_name)) continue;
-    size_t name_bytes = strlen(entry->d_name);
-    if (length + name_bytes + 2 > PATH_BYTES) {
-      error = ENAMETOOLONG;
-      break;
-    }
-    memcpy(walk->path + length, entry->d_name, name_bytes + 1);
+    size_t end = length + strlen(entry->d_name);
+    if (end < PATH_MAX) memcpy(walk->path + length, entry->d_name, end - length);
     if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
       if (errno != ENOENT) error = errno;
       continue;
     }
-    if (S_ISREG(status.st_mode)) {
-      error = add_file(walk, &status, length + name_bytes);
-    } else if (S_ISDIR(status.st_mode)) {
-      int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-      int below = depth == DEPTH_MAX ? -1 : openat(dirfd(directory), entry->d_name, flags);
-      if (below < 0) {
-        error = depth == DEPTH_MAX ? ELOOP : errno == ENOENT ? 0 : errno;
-        continue;
-      }
-      walk->path[length + name_bytes] = '/';
-      error = walk_directory(walk, below, length + name_bytes + 1, depth + 1);
-    }
+    if (S_ISREG(status.st_mode))
+      error = add_file(walk, &status, end);
+    else if (S_ISDIR(status.st_mode))
+      error = walk_below(walk, dirfd(directory), entry->d_name, end, depth);
   }
   closedir(directory);
   return error;
@@ -235,8 +250,13 @@ static int walk_directory(struct walk *walk, int fd, size_t length, int depth) {
 
 static int run_walk(struct task *task) {
   struct walk *walk = (struct walk *)task;
+  int error = make_room(walk, sizeof walk->left_out);
+  if (error != 0) return error;
+  walk->length = sizeof walk->left_out;
   int fd = open(walk->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  return fd < 0 ? errno : walk_directory(walk, fd, 0, 0);
+  error = fd < 0 ? errno : walk_directory(walk, fd, 0, 0);
+  memcpy(walk->bytes, &walk->left_out, sizeof walk->left_out);
+  return error;
 }
 
 static void release_walk(struct task *task) {
@@ -253,11 +273,13 @@ static napi_value result_walk(napi_env env, struct task *task) {
 }
 
 static napi_value js_walk_files(napi_env env, napi_callback_info info) {
-  napi_value args[1];
+  napi_value args[3];
   struct walk *walk = calloc(1, sizeof *walk);
   if (walk == NULL) return refuse_task(env, NULL);
   walk->task = (struct task){.run = run_walk, .result = result_walk, .release = release_walk};
-  if (!read_arguments(env, info, 1, args) || (walk->root = copy_text(env, args[0])) == NULL)
+  if (!read_arguments(env, info, 3, args) || (walk->root = copy_text(env, args[0])) == NULL ||
+      napi_get_value_uint32(env, args[1], &walk->files_max) != napi_ok ||
+      napi_get_value_uint32(env, args[2], &walk->bytes_max) != napi_ok)
     return refuse_task(env, &walk->task);
   return start_task(env, &walk->task, "walkFiles", NULL);
 }

@@ -95,7 +95,7 @@ interface NativeModule {
   takeChanges(fanotifyGroup: number): boolean;
   punch(fd: number, length: number): Promise<void>;
   syncFileSystem(root: string): Promise<void>;
-  walkFiles(root: string): Promise<Buffer>;
+  walkFiles(root: string, filesMax: number, bytesMax: number): Promise<Buffer>;
   newMd5(): Buffer;
   addToMd5(state: Buffer, chunks: readonly Buffer[]): Promise<void>;
   digestMd5(state: Buffer): Buffer;
