@@ -458,6 +458,10 @@ export const LIMITS = {
   bucketReportsMax: 10_000, // Disks whose last report is remembered.
   bucketKeysMax: 1_000_000, // Keys of one disk, and files on it.
   bucketKeyBytesMax: 256 * MiB, // Of all of them together.
+  bucketPagesMax: 10_000, // Of one listing; storage may send pages that are not full.
+  bucketPageMsMax: 120_000, // Until one of them has come.
+  bucketPaceBytes: MiB, // A fetch is given up unless so much comes within the next time.
+  bucketPaceMs: 120_000,
   bucketProblemsShownMax: 20,
   bucketConflictsMax: 1_000,
   bucketRefusalsMax: 1_000, // Files of one disk that the bucket does not take.
@@ -471,6 +475,7 @@ export const LIMITS = {
   bucketRefreshMs: 30_000, // How often changes by others are looked for.
   bucketFetchesMax: 8,
   bucketFetchesPerAccountMax: 6,
+  bucketTurnMsMax: 600_000, // How long the open of a placeholder waits for one of these turns.
   // Placeholders that uploads open at a time: fewer than the threads for file systems.
   bucketOpensMax: 8,
   bucketOpensPerAccountMax: 2,

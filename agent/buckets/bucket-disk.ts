@@ -317,15 +317,22 @@ export class BucketDisk {
       try {
         this.#report.ofKeys = await refresh(parts, this.#closed.signal);
       } catch (error) {
-        throw await this.#failed(error);
+        const failure = await this.#failed(error);
+        // A bucket that has too much, for example, has it the next time as well.
+        if (failure.failure === 'disk') this.#noteRefresh(begunAt);
+        throw failure;
       }
-      this.#refreshedAt = performance.now();
-      this.#refreshTookMs = this.#refreshedAt - begunAt;
+      this.#noteRefresh(begunAt);
       if (!this.#isListed) await writeFile(this.#listedMark, '', { flush: true });
       this.#isListed = true;
       await this.#tell();
     });
     return this.#waitingRefresh;
+  }
+
+  #noteRefresh(begunAt: number): void {
+    this.#refreshedAt = performance.now();
+    this.#refreshTookMs = this.#refreshedAt - begunAt;
   }
 
   /**

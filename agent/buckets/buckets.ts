@@ -79,7 +79,7 @@ export class Buckets implements DiskBacking {
       ...{ accountId, diskId, mount, layout, group, settleMs, isHeld, log },
       openBucket: (of) => openBucket(settings, diskId, of),
       socketPath: join(folder, `${diskId}.sock`),
-      fetchTurn: (signal) => this.#fetches.acquire(accountId, signal),
+      fetchTurn: (signal) => this.#fetches.acquire(accountId, signal, LIMITS.bucketTurnMsMax),
       openTurn: (signal) => this.#opens.acquire(accountId, signal),
       report: (status) => this.#checks.record(disk, status),
     });

@@ -116,6 +116,33 @@ interface Fetched {
   readonly row: IndexRow;
 }
 
+interface FetchTarget {
+  readonly fd: number;
+  readonly cutAt: number | undefined;
+  readonly signal: AbortSignal;
+}
+
+/** One attempt. Nothing of it goes on once it has failed. */
+async function fetchObject(
+  bucket: Bucket,
+  path: string,
+  { fd, cutAt, signal }: FetchTarget,
+): Promise<BucketObject> {
+  const ended = new AbortController();
+  const timer = setTimeout(() => ended.abort(), LIMITS.bucketPaceMs);
+  try {
+    const { body, ...object } = await bucket.get(path, AbortSignal.any([signal, ended.signal]));
+    clearTimeout(timer);
+    await writeStreamTo(fd, body, { sizeBytes: object.sizeBytes, cutAt });
+    return object;
+  } catch (error) {
+    ended.abort();
+    throw error;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /**
  * Tries again while the storage is away, busy, or refuses credentials that may be replaced.
  * @param rowNow the file's row: an upload may copy the object of a moved file, and then replace it
@@ -133,11 +160,7 @@ async function fetchInto(
     const { path, sizeBytes } = row;
     try {
       await makeRoom(cutAt ?? sizeBytes);
-      const { body, ...object } = await bucket().get(path, signal);
-      const arrived = await writeStreamTo(fd, body, cutAt);
-      if (arrived !== object.sizeBytes) {
-        throw new BucketError('away', `the storage sent ${arrived} of ${object.sizeBytes} bytes`);
-      }
+      const object = await fetchObject(bucket(), path, { fd, cutAt, signal });
       await promisify(ftruncate)(fd, cutAt ?? object.sizeBytes);
       return { object, row };
     } catch (error) {

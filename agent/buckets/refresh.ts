@@ -2,13 +2,13 @@ import { closeSync, constants } from 'node:fs';
 import { link, rename, rmdir, unlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { errnoOf } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
 import { openBeneath } from '../disks/disk-calls.ts';
 import { native } from '../native/native.ts';
 import { atPlace, makeParents } from './beneath.ts';
-import { type Bucket, BucketError, type BucketObject } from './bucket.ts';
+import type { Bucket, BucketObject } from './bucket.ts';
 import { type DiskIndex, type IndexRow, isAbsent } from './disk-index.ts';
 import { whyNoPath } from './key-names.ts';
+import { ListingBounds } from './listing-bounds.ts';
 import {
   type BucketPlaces,
   fileStats,
@@ -42,12 +42,11 @@ export async function refresh(parts: RefreshParts, signal: AbortSignal): Promise
   const { bucket, index } = parts;
   const problems = new PathProblems();
   const listed = new Set<string>();
+  const bounds = new ListingBounds();
   for await (const page of bucket.list(signal)) {
+    bounds.take(page);
     const files = page.filter((object) => isFile(object, problems));
     for (const { key } of files) listed.add(key);
-    if (listed.size > LIMITS.bucketKeysMax) {
-      throw new BucketError('disk', `the bucket has more than ${LIMITS.bucketKeysMax} keys`);
-    }
     await inParallel(files, FILES_AT_ONCE, async (object) => {
       const isHidden = index.get(object.key) === undefined && isBelowFile(object.key, listed);
       if (isHidden) problems.note(object.key, OTHER_KIND);

@@ -176,6 +176,9 @@ export class S3Bucket implements Bucket {
       if (page.IsTruncated === true && next === undefined) {
         throw new BucketError('other', 'the storage does not say how its listing continues');
       }
+      if (page.IsTruncated === true && next === token) {
+        throw new BucketError('other', 'the storage continues its listing where it was before');
+      }
       const keyOf = page.EncodingType === 'url' ? decodeKey : (key: string) => key;
       yield (page.Contents ?? []).map(({ Key = '', Size = 0, ETag = '', LastModified }) => ({
         key: keyOf(Key).slice(this.#prefix.length),
@@ -195,7 +198,9 @@ export class S3Bucket implements Bucket {
   ): Promise<ListObjectsV2CommandOutput> {
     const named = { Bucket: this.#bucket, Prefix: this.#prefix, ...input };
     const command = new ListObjectsV2Command(named);
-    const page = await explained(() => this.#client.send(command, { abortSignal }));
+    const late = AbortSignal.timeout(LIMITS.bucketPageMsMax);
+    const both = AbortSignal.any([abortSignal, late]);
+    const page = await explained(() => this.#client.send(command, { abortSignal: both }));
     if (page.IsTruncated === undefined) {
       throw new BucketError('other', 'the storage does not say whether its listing is whole');
     }

@@ -1,7 +1,10 @@
 import { fdatasync, writev } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
+import { LIMITS } from '../../shared/limits.ts';
+import { settledWithin } from '../../shared/settled-within.ts';
 import { MiB } from '../../shared/units.ts';
+import { BucketError } from './bucket.ts';
 
 const BATCH_BYTES = MiB;
 /** Begins to be made durable while more arrives, so that little is left to do at the end. */
@@ -82,23 +85,69 @@ function withoutFirst(buffers: readonly Buffer[], bytes: number): Buffer[] {
   });
 }
 
+/** How slowly a body may arrive: so many bytes of it within each such time. */
+interface Pace {
+  readonly bytes: number;
+  readonly ms: number;
+}
+
+const PACE: Pace = { bytes: LIMITS.bucketPaceBytes, ms: LIMITS.bucketPaceMs };
+
+/** Passes on what arrives, as long as enough does. Time for which nobody asks does not count. */
+async function* inPace(body: Readable, { bytes, ms }: Pace): AsyncGenerator<Buffer> {
+  const chunks = (body as AsyncIterable<Buffer>)[Symbol.asyncIterator]();
+  let [leftBytes, leftMs] = [bytes, ms];
+  try {
+    for (;;) {
+      const askedAt = performance.now();
+      const arrival = chunks.next();
+      if (!(await settledWithin(arrival, leftMs))) {
+        throw new BucketError('away', 'the storage sends the object too slowly');
+      }
+      const { done, value } = await arrival;
+      if (done === true) return;
+      leftBytes -= value.length;
+      leftMs = Math.max(0, leftMs - (performance.now() - askedAt));
+      if (leftBytes <= 0) [leftBytes, leftMs] = [bytes, ms];
+      yield value;
+    }
+  } finally {
+    body.destroy();
+  }
+}
+
+interface Expected {
+  /** Of the whole object. */
+  readonly sizeBytes: number;
+  /** What comes after so many bytes is not written. */
+  readonly cutAt?: number | undefined;
+}
+
 /**
  * Writes what arrives to the file, from its beginning. It is durable after the caller's fdatasync.
- * @param cutAt what comes after so many bytes is not written
- * @returns how many bytes arrived
+ * @throws BucketError when more or less arrives than expected, or too little at a time
  */
-export async function writeStreamTo(fd: number, body: Readable, cutAt = Infinity): Promise<number> {
+export async function writeStreamTo(
+  fd: number,
+  body: Readable,
+  { sizeBytes, cutAt = Infinity }: Expected,
+  pace = PACE,
+): Promise<void> {
   const writer = new BatchWriter(fd);
   let arrived = 0;
   try {
-    for await (const chunk of body as AsyncIterable<Buffer>) {
+    for await (const chunk of inPace(body, pace)) {
       const wanted = chunk.subarray(0, Math.max(0, cutAt - arrived));
-      if (wanted.length > 0) await writer.take(wanted);
       arrived += chunk.length;
+      if (arrived > sizeBytes) break;
+      if (wanted.length > 0) await writer.take(wanted);
     }
   } finally {
     // The file must not be written to once this has ended.
     await writer.end();
   }
-  return arrived;
+  if (arrived !== sizeBytes) {
+    const sent = arrived > sizeBytes ? `more than the ${sizeBytes}` : `${arrived} of ${sizeBytes}`;
+    throw new BucketError('away', `the storage sent ${sent} bytes`);
+  }
 }

@@ -63,12 +63,17 @@ test('an object may be longer than other answers', async (t) => {
   t.is(bytes, 20 * MiB);
 });
 
+const CONTINUED = '<NextContinuationToken>t</NextContinuationToken>';
 const LISTED = '<Contents><Key>a</Key><Size>1</Size><ETag>"e"</ETag></Contents>';
 
 for (const { answer, message } of [
   {
     answer: `<ListBucketResult><IsTruncated>true</IsTruncated>${LISTED}</ListBucketResult>`,
     message: /does not say how/u,
+  },
+  {
+    answer: `<ListBucketResult><IsTruncated>true</IsTruncated>${LISTED}${CONTINUED}</ListBucketResult>`,
+    message: /continues its listing where it was before/u,
   },
   { answer: `<ListBucketResult>${LISTED}</ListBucketResult>`, message: /does not say whether/u },
   { answer: '<html><body>Sign in</body></html>', message: /does not say whether/u },
