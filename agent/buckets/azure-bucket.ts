@@ -1,7 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { Agent } from 'node:https';
+import type { Agent } from 'node:https';
 import { Readable } from 'node:stream';
-import type { Duplex } from 'node:stream';
 import {
   type BlobRequestConditions,
   type BlockBlobClient,
@@ -20,6 +19,7 @@ import {
   type WriteTerms,
 } from './bucket.ts';
 import { explained, explainFailure } from './explain.ts';
+import { GuardedAgent } from './guarded-agent.ts';
 import { keyBytesMaxBelow } from './key-names.ts';
 import type { BucketSettings } from './open-bucket.ts';
 import { bucketLookup, refuseAddress } from './reachable-lookup.ts';
@@ -33,24 +33,12 @@ const BLOCK_BYTES = 8 * MiB;
 /** The service allows 50,000 blocks of a blob. */
 const BLOCKS_MAX = 45_000;
 const CONNECTIONS_MAX = 32;
-const PAGE_KEYS = 5_000;
+/** The service allows twice as many, but their names can be longer than `GuardedAgent` lets pass. */
+const PAGE_KEYS = 2_500;
 const RETRY_DELAY_MS = 500;
 const COPY_POLL_MS = 250;
 /** The name of {@link BucketObject.mark} in the metadata of a blob. */
 const MARK = 'berthupload';
-
-/** Ends connections on which nothing arrives: the SDK has no limit of its own for that. */
-class SilenceAgent extends Agent {
-  override createConnection(
-    ...args: Parameters<Agent['createConnection']>
-  ): Duplex | null | undefined {
-    const socket = super.createConnection(...args);
-    socket?.on('timeout', () => {
-      socket.destroy(Object.assign(new Error('no answer in time'), { code: 'ETIMEDOUT' }));
-    });
-    return socket;
-  }
-}
 
 const quoted = (etag = ''): string => `"${etag.replaceAll('"', '')}"`;
 const md5Of = (bytes: Buffer): Buffer => createHash('md5').update(bytes).digest();
@@ -77,13 +65,17 @@ export class AzureBucket implements Bucket {
   readonly #agent: Agent;
 
   /** @throws BucketError when its address is out of reach */
-  constructor(mount: StoredMount, credentials: MountCredentials, settings: BucketSettings) {
+  constructor(
+    mount: StoredMount,
+    credentials: MountCredentials,
+    settings: Pick<BucketSettings, 'networks' | 'azureAuthority'>,
+  ) {
     const { endpoint = '', bucketName, prefix } = mount;
     const { networks, azureAuthority } = settings;
     refuseAddress(endpoint, networks);
     this.#prefix = prefix;
     this.keyBytesMax = keyBytesMaxBelow(prefix);
-    this.#agent = new SilenceAgent({
+    this.#agent = new GuardedAgent({
       keepAlive: true,
       maxSockets: CONNECTIONS_MAX,
       timeout: LIMITS.bucketSilenceMsMax,
@@ -216,9 +208,7 @@ export class AzureBucket implements Bucket {
       const conditions = etag === undefined ? {} : { ifMatch: etag };
       const options = { conditions, abortSignal, rangeGetContentMD5: true };
       const reply = await this.#blob(key).download(offset, length, options);
-      const bytes = Buffer.concat(
-        (await Array.fromAsync(reply.readableStreamBody ?? [])) as Buffer[],
-      );
+      const bytes = await collect(reply.readableStreamBody ?? [], length);
       if (reply.contentMD5 !== undefined && !md5Of(bytes).equals(reply.contentMD5)) {
         throw new BucketError('away', 'what the storage sent does not have its checksum');
       }
@@ -256,6 +246,24 @@ export class AzureBucket implements Bucket {
       yield range.bytes;
     }
   }
+}
+
+/** @throws BucketError for more than `bytesMax` */
+async function collect(
+  body: NodeJS.ReadableStream | readonly Buffer[],
+  bytesMax: number,
+): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const each of body) {
+    const chunk = typeof each === 'string' ? Buffer.from(each) : each;
+    bytes += chunk.length;
+    if (bytes > bytesMax) {
+      throw new BucketError('other', 'the storage sent more than was asked for');
+    }
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
 }
 
 interface BlobTerms {
