@@ -154,7 +154,7 @@ export function openRequest(
   const { isSecure, host, port, addresses, method, path, headers } = planned;
   const agents = isFresh ? slot.newUpstream() : slot.upstream;
   const options = {
-    ...{ host, port, method, path, ...toAddresses(addresses) },
+    ...{ host, port, method, path, addresses, ...toAddresses(addresses) },
     headers: [...headers.flat(), ...extra],
     timeout: PROXY_LIMITS.idleMs,
   };

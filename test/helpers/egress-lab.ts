@@ -63,12 +63,12 @@ export class EgressLab implements AsyncDisposable {
 
   /** @param names domain names and their addresses, in 127.0.0.0/8 */
   static async open(
-    names: Readonly<Record<string, string>>,
+    names: Readonly<Record<string, string | readonly string[]>>,
     { closed = [] }: { closed?: readonly string[] } = {},
   ): Promise<EgressLab> {
     const [port = 0] = await freePorts(1);
-    const records = Object.entries(names).map(
-      ([name, address]) => `--host-record=${name},${address}`,
+    const records = Object.entries(names).flatMap(([name, addresses]) =>
+      [addresses].flat().map((address) => `--host-record=${name},${address}`),
     );
     const options = ['--conf-file=/dev/null', '--no-resolv', '--no-hosts', '--keep-in-foreground'];
     const bound = ['--bind-interfaces', '--listen-address=127.0.0.1', `--port=${port}`];

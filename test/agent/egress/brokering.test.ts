@@ -333,6 +333,36 @@ test('a request on a kept connection that breaks is repeated only if that has no
   t.deepEqual(seen, ['/kept', '/read', '/read', '/kept', '/pay']);
 });
 
+test('a kept connection serves only requests to the address of the name that it leads to', async (t) => {
+  const addresses = ['127.0.0.2', '127.0.0.3'] as const;
+  await using lab = await EgressLab.open({ 'api.test': addresses });
+  let port = 0;
+  const seen: string[] = [];
+  const serve = async (address: string) => {
+    const site = await lab.serveHttps(
+      address,
+      'api.test',
+      (request, response) => {
+        seen.push(`${address} ${request.socket.remotePort}`);
+        response.end();
+      },
+      { port },
+    );
+    port = site.port;
+    return site;
+  };
+  const [one, two] = [await serve(addresses[0]), await serve(addresses[1])];
+  lab.setPolicy(POLICY);
+  for (const site of [one, two, two]) {
+    t.is((await ask(await lab.connectTls(site, 'api.test'), { host: 'api.test' })).status, 200);
+  }
+  t.deepEqual(
+    seen.map((each) => each.split(' ')[0]),
+    ['127.0.0.2', '127.0.0.3', '127.0.0.3'],
+  );
+  t.is(seen[1], seen[2]); // It is kept nevertheless.
+});
+
 test('a rule that is taken back counts for the next request of a connection', async (t) => {
   await using lab = await EgressLab.open(NAMES);
   const api = await lab.serveHttps('127.0.0.2', 'api.test', echo);

@@ -97,6 +97,15 @@ test('each request of a connection is judged by its own Host', async (t) => {
   t.regex(answer, /HTTP\/1.1 403 Forbidden[^]*the network policy denies shared.test/u);
 });
 
+test('a kept connection serves no request of a guest that connects to another address', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const first = await lab.serveHttp('127.0.0.2', tell('first'));
+  const second = await lab.serveHttp('127.0.0.3', tell('second'), first.port);
+  lab.setPolicy({ default: 'allow' });
+  t.regex(await send(await lab.connect(first), get('app.test')), /first$/u);
+  t.regex(await send(await lab.connect(second), get('app.test')), /second$/u);
+});
+
 test('requests whose end or host is in doubt go nowhere', async (t) => {
   await using lab = await EgressLab.open(NAMES);
   let count = 0;
