@@ -14,6 +14,8 @@ export interface Exchange {
   readonly response: ServerResponse;
   /** Headers of the request, as the guest gets them. */
   readonly headers: readonly string[];
+  /** In lower case. */
+  readonly zone: string;
   readonly upstream: () => Dispatcher;
   /** How long the guest may take to begin its answer, or to go on reading. */
   readonly answerMs: number;
@@ -128,12 +130,12 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
   ): void {
     if (status < 200) return; // The answer is yet to begin, and in time.
     clearTimeout(this.#timer);
-    const { request, response } = this.#parts;
+    const { request, response, zone } = this.#parts;
     const raw = (controller.rawHeaders ?? []) as (Buffer | string)[];
     const texts = raw.map((each) => (typeof each === 'string' ? each : each.toString('latin1')));
     // The answer is here: the rest of the body is not needed.
     if (!request.complete) lingerAfterAnswer(request, response);
-    response.writeHead(status, reasonOf(status, message), answerHeaders(texts));
+    response.writeHead(status, reasonOf(status, message), answerHeaders(texts, zone));
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {

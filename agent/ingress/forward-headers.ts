@@ -1,4 +1,5 @@
 import { type IncomingMessage, STATUS_CODES } from 'node:http';
+import { narrowCookie } from './narrow-cookie.ts';
 
 /** Both spellings of the header that a port token comes in. */
 export const TOKEN_HEADERS = ['x-service-token', 'x-archil-token'] as const;
@@ -76,8 +77,8 @@ export function requestHeaders(
   return passed;
 }
 
-/** The headers of a guest's answer to its caller. */
-export function answerHeaders(rawHeaders: readonly string[]): string[] {
+/** The headers of a guest's answer to its caller. @param zone of the ingress, in lower case */
+export function answerHeaders(rawHeaders: readonly string[], zone: string): string[] {
   let connection: string | undefined;
   for (let i = 0; i < rawHeaders.length; i += 2) {
     if (rawHeaders[i]?.toLowerCase() !== 'connection') continue;
@@ -90,7 +91,8 @@ export function answerHeaders(rawHeaders: readonly string[]): string[] {
     const name = rawHeaders[i] ?? '';
     const lower = name.toLowerCase();
     if (OF_CONNECTION.has(lower) || named?.has(lower) === true) continue;
-    passed.push(name, rawHeaders[i + 1] ?? '');
+    const value = rawHeaders[i + 1] ?? '';
+    passed.push(name, lower === 'set-cookie' ? narrowCookie(value, zone) : value);
   }
   return passed;
 }

@@ -121,8 +121,8 @@ export class IngressServer {
     const endUse = use(ref);
     try {
       const headers = this.#headersOf(request);
-      const { answerMs } = settings;
-      const parts = { request, response, headers, upstream: () => upstream(ref), answerMs };
+      const { zone, answerMs } = settings;
+      const parts = { request, response, headers, zone, upstream: () => upstream(ref), answerMs };
       const error = await exchange(parts);
       if (error instanceof DoorError && error.fault === 'nothing_listens' && route.isServicePort) {
         await noteService(ref, false);
@@ -156,8 +156,8 @@ export class IngressServer {
     try {
       answered(101);
       const headers = this.#headersOf(request);
-      const { answerMs } = settings;
-      await upgrade({ request, socket, head, headers, open: openFor, answerMs });
+      const { zone, answerMs } = settings;
+      await upgrade({ request, socket, head, headers, zone, open: openFor, answerMs });
     } finally {
       this.#upgraded.delete(socket);
       endUse();

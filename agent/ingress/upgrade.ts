@@ -16,6 +16,8 @@ export interface Upgrade {
   readonly head: Buffer;
   /** Headers of the request, as the guest gets them, without those of the upgrade. */
   readonly headers: readonly string[];
+  /** In lower case. */
+  readonly zone: string;
   /** @throws DoorError */
   readonly open: () => Promise<Socket>;
   readonly answerMs: number;
@@ -40,7 +42,7 @@ export async function upgrade(parts: Upgrade): Promise<void> {
 
 /** Sends the request through a connection of its own; settles when that has ended. */
 async function handshake(parts: Upgrade, upstream: Socket): Promise<void> {
-  const { request, socket, head, headers, answerMs } = parts;
+  const { request, socket, head, headers, zone, answerMs } = parts;
   const { promise: ended, resolve: end } = Promise.withResolvers<void>();
   let isAnswered = false;
   // A reset by the guest must not end this thread, which serves others too; `close` follows.
@@ -62,7 +64,7 @@ async function handshake(parts: Upgrade, upstream: Socket): Promise<void> {
   sent.once('upgrade', (answer: IncomingMessage, _socket, rest: Buffer) => {
     clearTimeout(overdue);
     isAnswered = true;
-    socket.write(headOf(answer));
+    socket.write(headOf(answer, zone));
     if (rest.length > 0) socket.write(rest);
     if (head.length > 0) upstream.write(head);
     socket.pipe(upstream).pipe(socket);
@@ -77,7 +79,7 @@ async function handshake(parts: Upgrade, upstream: Socket): Promise<void> {
     if ((answer.statusCode ?? 0) < REFUSALS_FROM) return fail(ANSWERS.broken);
     isAnswered = true;
     try {
-      passRefusal(request, answer);
+      passRefusal(request, answer, zone);
     } catch {
       fail(ANSWERS.broken); // An earlier request on the caller's connection waits for its answer.
     }
@@ -92,14 +94,14 @@ async function handshake(parts: Upgrade, upstream: Socket): Promise<void> {
  * Passes on an answer by which the guest refuses the upgrade, and ends the caller's connection.
  * @throws Error while another answer has the connection
  */
-function passRefusal(request: IncomingMessage, answer: IncomingMessage): void {
+function passRefusal(request: IncomingMessage, answer: IncomingMessage, zone: string): void {
   const { socket } = request;
   const response = new ServerResponse(request);
   response.shouldKeepAlive = false;
   response.assignSocket(socket);
   const { statusCode = 502, statusMessage } = answer;
   const reason = reasonOf(statusCode, statusMessage);
-  response.writeHead(statusCode, reason, answerHeaders(answer.rawHeaders));
+  response.writeHead(statusCode, reason, answerHeaders(answer.rawHeaders, zone));
   pipeline(answer, response, (error) => {
     if (error === undefined || error === null) socket.end(() => socket.destroy());
     else socket.destroy(); // Cut short, as the guest's answer was.
@@ -120,10 +122,10 @@ class OneConnection extends Agent {
   }
 }
 
-function headOf(answer: IncomingMessage): Buffer {
+function headOf(answer: IncomingMessage, zone: string): Buffer {
   const lines = [`HTTP/1.1 ${SWITCHING} ${answer.statusMessage ?? ''}`];
   lines.push('Connection: Upgrade', 'Upgrade: websocket');
-  const passed = answerHeaders(answer.rawHeaders);
+  const passed = answerHeaders(answer.rawHeaders, zone);
   for (let i = 0; i < passed.length; i += 2) {
     const isLength = passed[i]?.toLowerCase() === 'content-length';
     if (!isLength) lines.push(`${passed[i]}: ${passed[i + 1]}`);

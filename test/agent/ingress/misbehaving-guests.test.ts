@@ -193,6 +193,37 @@ for (const [name, request] of Object.entries({ GET, POST })) {
   });
 }
 
+test('a guest sets no cookies for the ports of other sandboxes', async (t) => {
+  const cookies = {
+    'a=b; Path=/; HttpOnly': 'a=b; Path=/; HttpOnly',
+    [`a=b; Domain=${ZONE}; Path=/`]: 'a=b; Path=/',
+    'a=b; Path=/; DOMAIN = .LocalHost. ': 'a=b; Path=/',
+    [`a=b;domain=${ZONE};domain=x;Secure`]: 'a=b;domain=x;Secure',
+    'a=b; Domain=%73bx.localhost': 'a=b',
+    'a=b; Domain="sbx.localhost"': 'a=b',
+    [`Domain=${ZONE}`]: `Domain=${ZONE}`,
+    [`a=b; Domain=${HOST}`]: `a=b; Domain=${HOST}`,
+    'a=b; Domain=app.example': 'a=b; Domain=app.example',
+    'a=b; Domain=host': 'a=b; Domain=host',
+  };
+  const lines = Object.keys(cookies).map((cookie) => `Set-Cookie: ${cookie}\r\n`);
+  for (const [request, head] of [
+    [GET, 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n'],
+    [ASK_UPGRADE, 'HTTP/1.1 403 No\r\nContent-Length: 0\r\n'],
+    [ASK_UPGRADE, SWITCHING.slice(0, -2)],
+  ] as const) {
+    const { port } = await start(t, (socket) => socket.write(`${head}${lines.join('')}\r\n`));
+    const caller = new Caller(port, request);
+    await caller.until('\r\n\r\n');
+    const set = [...caller.text.matchAll(/^Set-Cookie: (?<cookie>.*)\r$/gmu)];
+    t.deepEqual(
+      set.map(({ groups }) => groups?.['cookie']),
+      Object.values(cookies),
+    );
+    caller.socket.destroy();
+  }
+});
+
 test('a reason phrase that HTTP does not allow is replaced', async (t) => {
   const { port } = await start(t, (socket) => {
     socket.write('HTTP/1.1 404 Não \u0001\r\nContent-Length: 2\r\n\r\nok');
