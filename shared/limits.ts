@@ -158,10 +158,13 @@ export const LIMITS = {
   signatureClockSkewMsMax: 15 * MINUTE_MS,
   presignedSecondsMax: 7 * 24 * 3600,
   objectPutBytesMax: 5 * GiB,
-  // Limits of a form that uploads an object: one field, all fields, and everything before the file.
+  // Limits of a form that uploads an object: one field, all fields, and everything before the file,
+  // which carries the credentials: its time is that of a head, and so many are read at once.
   formFieldsBytesMax: 20 * KiB,
   formFieldsMax: 100,
   formHeadBytesMax: 32 * KiB,
+  formHeadMsMax: 20_000,
+  formHeadsPerHostMax: 256,
   objectAppendBytesMax: 1 * MiB,
   objectMetadataBytesMax: 2048, // Names and values of x-amz-meta-*.
   // All stored headers as they are kept, within the extended attributes of a file.

@@ -43,7 +43,7 @@ import {
   assertOwner,
   reachableDisks,
 } from './auth/principal.ts';
-import { isPostForm, peekForm } from './http/post-form.ts';
+import { FormHeads, isPostForm } from './http/post-form.ts';
 import type { PostForm } from './auth/post-policy.ts';
 import { RequestBody } from './http/request-body.ts';
 import { type ObjectHeaders, readHeaders } from './http/request-headers.ts';
@@ -86,6 +86,7 @@ export class ObjectGateway {
   readonly #sources: CopySources;
   readonly #underWay = new RequestsUnderWay();
   readonly #places: FairShares;
+  readonly #forms: FormHeads;
   /** When each disk user's client was last recorded. */
   readonly #clientsNoted = new Map<string, number>();
   #isClosed = false;
@@ -93,6 +94,7 @@ export class ObjectGateway {
   constructor(options: ObjectGatewayOptions) {
     this.#options = options;
     this.#places = new FairShares(options.requestsMax);
+    this.#forms = new FormHeads(options.proxies);
     this.#stores = new ObjectStores(options.diskRegistry);
     this.#sources = new CopySources(options);
   }
@@ -168,7 +170,7 @@ export class ObjectGateway {
     const target = readTarget(url);
     if (await this.#answerPreflight(exchange, target)) return;
     const head = { method, target: url, rawHeaders };
-    const form = await this.#peekForm(exchange, target);
+    const form = await this.#peekForm(exchange, target, origin.address);
     const admission = await authenticate(principals, head, target.bucket, form);
     const headers = readHeaders(exchange.request, target.query);
     if (target.bucket === '') {
@@ -220,10 +222,14 @@ export class ObjectGateway {
   }
 
   /** The fields of a form, which may carry the credentials. */
-  async #peekForm(exchange: Exchange, { key }: ObjectTarget): Promise<PostForm | undefined> {
+  async #peekForm(
+    exchange: Exchange,
+    { key }: ObjectTarget,
+    address: string,
+  ): Promise<PostForm | undefined> {
     if (key !== '' || !isPostForm(exchange.request)) return undefined;
     exchange.continue();
-    return peekForm(exchange.request);
+    return this.#forms.peek(exchange.request, address);
   }
 
   /**

@@ -1,14 +1,14 @@
+import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
-import { setTimeout as sleep } from 'node:timers/promises';
 import busboy from 'busboy';
-import { LIMITS } from '../../../shared/limits.ts';
 import { toError } from '../../../shared/errors.ts';
+import { FairShares } from '../../../shared/fair-shares.ts';
+import { addressParties } from '../../../shared/http/address-key.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 import type { PostForm } from '../auth/post-policy.ts';
 import { S3Error } from '../protocol/errors.ts';
 
-/** Time between checks whether more of a form has arrived. */
-const POLL_MS = 5;
 const MIME_TYPE = /^multipart\/form-data\b/iu;
 
 /** Whether a request without a key is a form that uploads an object. */
@@ -55,11 +55,38 @@ function collect(parser: busboy.Busboy): Promise<{ form: PostForm; file: Readabl
 }
 
 /**
+ * Waits until more of the request has arrived, or its end.
+ * @throws S3Error MalformedPOSTRequest after the deadline, IncompleteBody
+ */
+async function arrival(request: IncomingMessage, deadline: AbortSignal): Promise<void> {
+  if (request.destroyed) throw new S3Error('IncompleteBody');
+  const settled = new AbortController();
+  const signal = AbortSignal.any([deadline, settled.signal]);
+  try {
+    await Promise.race([
+      once(request, 'readable', { signal }),
+      once(request, 'close', { signal }).then(() => {
+        throw new Error('the client has gone');
+      }),
+    ]);
+  } catch (cause) {
+    if (deadline.aborted) throw malformed('its fields did not come in time', cause);
+    throw new S3Error('IncompleteBody', undefined, { cause });
+  } finally {
+    settled.abort();
+  }
+}
+
+/**
  * Reads the fields of a form, and puts what was read back, so that the whole request can still be read or
- * passed on.
+ * passed on. Until then nothing waits in the request, which says that it is the client's turn (StallClock).
+ * @param headMsMax how long the fields may take
  * @throws S3Error MalformedPOSTRequest, IncompleteBody
  */
-export async function peekForm(request: IncomingMessage): Promise<PostForm> {
+export async function peekForm(
+  request: IncomingMessage,
+  headMsMax: number = LIMITS.formHeadMsMax,
+): Promise<PostForm> {
   const parser = parserOf(request);
   const state = { isSettled: false };
   const collected = collect(parser)
@@ -71,21 +98,52 @@ export async function peekForm(request: IncomingMessage): Promise<PostForm> {
       state.isSettled = true;
     });
   collected.catch(() => undefined); // The last line throws it.
-  for (let seenBytes = 0; !state.isSettled;) {
-    const arrived = request.read() as Buffer | null;
-    // Back at once: a stream that is seen empty at its end could not be read any more.
-    if (arrived !== null) request.unshift(arrived);
-    const bytes = arrived?.length ?? 0;
-    if (bytes > seenBytes) parser.write(arrived?.subarray(seenBytes));
-    else if (request.complete) parser.end();
-    else if (request.destroyed) throw new S3Error('IncompleteBody');
-    else await sleep(POLL_MS);
-    seenBytes = Math.max(seenBytes, bytes);
-    await new Promise(setImmediate);
-    if (seenBytes > LIMITS.formHeadBytesMax && !state.isSettled)
-      throw malformed('its fields are too long');
+  const deadline = AbortSignal.timeout(headMsMax);
+  const taken: Buffer[] = [];
+  const putBack = (): void => {
+    if (taken.length > 0) request.unshift(Buffer.concat(taken.splice(0)));
+  };
+  try {
+    for (let seenBytes = 0, isWhole = false; !state.isSettled && !isWhole;) {
+      const arrived = request.read() as Buffer | null;
+      isWhole = request.complete;
+      if (arrived !== null) taken.push(arrived);
+      // At once: a stream that is seen empty at its end could not be read any more.
+      if (isWhole) putBack();
+      if (arrived !== null) parser.write(arrived);
+      else if (!isWhole) await arrival(request, deadline);
+      if (isWhole) parser.end();
+      await new Promise(setImmediate);
+      seenBytes += arrived?.length ?? 0;
+      if (seenBytes > LIMITS.formHeadBytesMax && !state.isSettled)
+        throw malformed('its fields are too long');
+    }
+  } finally {
+    putBack();
   }
   return collected;
+}
+
+/**
+ * Reads the fields of forms, which may carry the credentials: until they are read, nobody knows whose
+ * request it is. So many are read at a time that they leave the port to others, and an address that is
+ * alone has half of the places.
+ */
+export class FormHeads {
+  readonly #places = new FairShares(LIMITS.formHeadsPerHostMax);
+  readonly #proxies: readonly string[];
+
+  /** @param proxies addresses of proxies, which any number of clients share */
+  constructor(proxies: readonly string[]) {
+    this.#proxies = proxies;
+  }
+
+  /** See {@link peekForm}. @throws S3Error SlowDown */
+  async peek(request: IncomingMessage, address: string): Promise<PostForm> {
+    using place = this.#places.take(addressParties(this.#proxies, address));
+    if (place === undefined) throw new S3Error('SlowDown');
+    return await peekForm(request);
+  }
 }
 
 /** The file of a form whose bytes these are. Fields after it are ignored, as in S3. */
