@@ -374,7 +374,11 @@ export const LIMITS = {
   slotsPerHostMax: 4096,
   // A router and its host have an entry for each connection of their sandboxes (nf_conntrack_max).
   connectionsPerSandboxMax: 4096,
-  dnsPacketsPerSecondMax: 1000, // To the resolver that all sandboxes of a host share.
+  // To the resolver that all sandboxes of a host share. It keeps what nobody answers for 10 s, and
+  // the kernel counts what was answered for up to a second.
+  dnsPacketsPerSecondMax: 1000,
+  dnsQuestionsPerSandboxMax: 400,
+  dnsQuestionsPerHostMax: 8000,
 
   // Idempotency-Key
   idempotencyKeyLengthMax: 255,

@@ -7,7 +7,7 @@ import {
 import { matchesName } from '../../shared/network/egress-target.ts';
 import type { AddressGuard } from './address-guard.ts';
 import { FIXED_RULES } from './egress-settings.ts';
-import type { Resolver } from './resolver.ts';
+import type { Names } from './resolver.ts';
 
 /**
  * The destination that a guest asks for: a name, if one is, and the address that the guest
@@ -30,7 +30,7 @@ export interface Route {
 interface Judges {
   readonly rules: EgressRules;
   readonly guard: AddressGuard;
-  readonly resolver: Resolver;
+  readonly resolver: Names;
 }
 
 const denied = (rule: string): Route => ({ addresses: [], rule, brokering: undefined });

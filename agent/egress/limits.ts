@@ -6,6 +6,8 @@ export const PROXY_LIMITS = {
   /** Each has a second descriptor, for the server; some are needed for other things. */
   connectionsMax: Math.min(4096, Math.floor(descriptorLimit() / 3)),
   connectionsPerSlotMax: 512,
+  /** Names that are looked up for a slot at the same time: more than a policy has in a list. */
+  namesPerSlotMax: 512,
   connectMs: 10_000,
   /** Time for one of several addresses, before the next one is tried. */
   attemptMs: 2_000,

@@ -1,5 +1,6 @@
 import { Resolver as Client } from 'node:dns/promises';
 import { errnoOf } from '../../shared/errors.ts';
+import { PROXY_LIMITS } from './limits.ts';
 
 const TIMEOUT_MS = 3_000;
 const TRIES = 2;
@@ -13,8 +14,14 @@ interface Kept {
   readonly until: number;
 }
 
+/** Finds the addresses of names. */
+export interface Names {
+  /** @returns IPv4 addresses, none for an unknown name @throws Error when nobody answers */
+  resolve(name: string): Promise<string[]>;
+}
+
 /** Asks the host's resolver, which caches. */
-export class Resolver {
+export class Resolver implements Names {
   readonly #client = new Client({ timeout: TIMEOUT_MS, tries: TRIES });
   readonly #kept = new Map<string, Kept>();
 
@@ -23,7 +30,6 @@ export class Resolver {
     this.#client.setServers([server]);
   }
 
-  /** @returns IPv4 addresses, none for an unknown name @throws Error when nobody answers */
   resolve(name: string): Promise<string[]> {
     const now = performance.now();
     const kept = this.#kept.get(name);
@@ -42,6 +48,33 @@ export class Resolver {
     } catch (error) {
       if (NO_ADDRESS.has(errnoOf(error) ?? '')) return [];
       throw error;
+    }
+  }
+}
+
+/**
+ * The names that one slot has looked up. A guest chooses them, and does not wait for the answers when it
+ * hangs up, so their number at the same time is limited: the host's resolver is there for all slots.
+ */
+export class NamesOfSlot implements Names {
+  readonly #resolver: Resolver;
+  readonly #underWay = new Set<string>();
+
+  constructor(resolver: Resolver) {
+    this.#resolver = resolver;
+  }
+
+  /** @throws Error also when too many names of the slot are under way */
+  async resolve(name: string): Promise<string[]> {
+    const underWay = this.#underWay;
+    if (!underWay.has(name) && underWay.size >= PROXY_LIMITS.namesPerSlotMax) {
+      throw new Error('too many names of this sandbox are being looked up');
+    }
+    underWay.add(name);
+    try {
+      return await this.#resolver.resolve(name);
+    } finally {
+      underWay.delete(name);
     }
   }
 }

@@ -6,7 +6,7 @@ import type { SlotEgress } from './egress-settings.ts';
 import { type Destination, findForwardAddresses, findRoute, type Route } from './find-route.ts';
 import { Flights } from './flights.ts';
 import { LeafCertificates } from './leaf-certificates.ts';
-import type { Resolver } from './resolver.ts';
+import { type Names, NamesOfSlot, type Resolver } from './resolver.ts';
 import { type Secrets, SecretsOfRules } from './secrets.ts';
 import { UpstreamAgents } from './upstream-agents.ts';
 import type { Brokering } from '../../shared/network/egress-rules.ts';
@@ -28,11 +28,13 @@ export class Slot {
   #parts: HostParts;
   #leaves: LeafCertificates | undefined;
   #secrets = new SecretsOfRules();
+  #names: Names;
   #upstream: UpstreamAgents;
 
   constructor(egress: SlotEgress, parts: HostParts) {
     this.#egress = egress;
     this.#parts = parts;
+    this.#names = new NamesOfSlot(parts.resolver);
     this.#leaves = newLeaves(egress);
     this.#upstream = new UpstreamAgents(parts.trust);
   }
@@ -41,6 +43,7 @@ export class Slot {
   update(egress: SlotEgress, parts: HostParts): void {
     if (egress.authority?.key !== this.#egress.authority?.key) this.#leaves = newLeaves(egress);
     this.#egress = egress;
+    if (parts.resolver !== this.#parts.resolver) this.#names = new NamesOfSlot(parts.resolver);
     this.#parts = parts;
     this.#secrets = new SecretsOfRules();
     this.#upstream.retire();
@@ -69,7 +72,7 @@ export class Slot {
   /** @throws Error when no resolver answers */
   judge(destination: Destination): Promise<Route> {
     const { rules } = this.#egress;
-    return findRoute({ ...this.#parts, rules }, destination);
+    return findRoute({ guard: this.#parts.guard, resolver: this.#names, rules }, destination);
   }
 
   /** Judges a destination, and remembers the decision. @throws Error when no resolver answers */
@@ -82,7 +85,8 @@ export class Slot {
   }
 
   forwardAddresses(host: string, isAddress: boolean): Promise<string[]> {
-    return findForwardAddresses(this.#parts, host, isAddress);
+    const { guard } = this.#parts;
+    return findForwardAddresses({ guard, resolver: this.#names }, host, isAddress);
   }
 
   /** Ends everything of the slot. */

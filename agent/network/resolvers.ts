@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { isIPv4 } from 'node:net';
+import { LIMITS } from '../../shared/limits.ts';
 import type { HostGroups } from '../system/helper-group.ts';
 import { ROUTER_ADDRESS } from './addresses.ts';
 import { type DaemonSpec, endDaemon, keepDaemon } from './daemon.ts';
@@ -32,7 +33,7 @@ const sharedResolver = (plan: RouterPlan, resolvers: readonly string[]): DaemonS
     ...['--conf-file=/dev/null', '--no-resolv', '--no-hosts', '--no-poll', '--pid-file'],
     ...['--user=nobody', '--group=nogroup'],
     ...['--bind-interfaces', `--listen-address=${ROUTER_ADDRESS}`],
-    ...['--cache-size=10000', '--dns-forward-max=2000', '--filter-AAAA'],
+    ...['--cache-size=10000', `--dns-forward-max=${LIMITS.dnsQuestionsPerHostMax}`, '--filter-AAAA'],
     ...resolvers.map((address) => `--server=${address}`),
   ],
 });

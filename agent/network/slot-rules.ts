@@ -1,4 +1,5 @@
 import { LIMITS } from '../../shared/limits.ts';
+import { questionRules } from './question-rules.ts';
 import { PROXIED_MARK } from './router-plan.ts';
 import type { SlotPlan } from './slot.ts';
 
@@ -129,6 +130,7 @@ export function slotRules(plan: SlotPlan): string {
     '  }',
     '  chain output { type filter hook output priority filter; policy accept; }',
     '}',
+    ...questionRules(plan),
     '',
   ].join('\n');
 }

@@ -3,6 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
+import { PROXY_LIMITS } from '../../../agent/egress/limits.ts';
 import { EgressLab, readAll } from '../../helpers/egress-lab.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
@@ -76,6 +77,21 @@ test('a name that is denied cannot be hidden behind its address', async (t) => {
   t.is(await send(await lab.connect(other), '\0'), 'other');
   // Nor behind another name, which has another address.
   t.notRegex(await send(await lab.connect(evil), get('good.test')), /evil$/u);
+});
+
+test('a slot has so many names under way at most, and leaves the resolver to others', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  lab.setPolicy({ default: 'allow', deny: ['evil.test'] });
+  const judge = (name: string) => lab.slot.judge({ name, address: '127.0.0.2' });
+  const release = lab.holdNames();
+  const under = Array.from({ length: PROXY_LIMITS.namesPerSlotMax }, (_, at) => `n${at}.test`);
+  const judged = Promise.allSettled(under.map(judge));
+  await t.throwsAsync(judge('good.test'), { message: /too many names/u });
+  const again = judge('n0.test');
+  release();
+  t.deepEqual((await again).addresses, [], 'a name counts once');
+  await judged;
+  t.deepEqual((await judge('good.test')).addresses, ['127.0.0.2']);
 });
 
 test('each request of a connection is judged by its own Host', async (t) => {

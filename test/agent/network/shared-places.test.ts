@@ -1,0 +1,91 @@
+/* The most that one guest may take of what all guests of a host share. */
+import anyTest, { type TestFn } from 'ava';
+import type { SlotPlan } from '../../../agent/network/slot.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import { parseNetworkPolicy } from '../../../shared/network/parse-policy.ts';
+import { Outside } from '../../helpers/outside.ts';
+import { RoutedHost } from '../../helpers/routed-host.ts';
+import { TestPeer, withinSlot } from '../../helpers/slots.ts';
+
+const test = anyTest as TestFn<{ outside: Outside }>;
+const nft = '/usr/sbin/nft';
+/** Far more than a sandbox may have under way. */
+const MANY = 1000;
+
+test.before(async (t) => {
+  t.context = { outside: await Outside.open() };
+});
+
+test.after.always((t) => t.context.outside[Symbol.asyncDispose]());
+
+/** Counts the questions that get from a slot to the host's resolver. */
+class Counter {
+  readonly #router: { readonly namespace: string };
+  readonly #table: string;
+
+  private constructor(router: { readonly namespace: string }, table: string) {
+    this.#router = router;
+    this.#table = table;
+  }
+
+  static async of(host: RoutedHost, slot: SlotPlan): Promise<Counter> {
+    const table = `counted${slot.index}`;
+    const rules = [
+      `add table ip ${table}`,
+      `add chain ip ${table} input { type filter hook input priority filter; }`,
+      `add rule ip ${table} input ip saddr ${slot.address} udp dport 53 counter`,
+    ];
+    await withinSlot(host.router, nft, rules.join('; '));
+    return new Counter(host.router, table);
+  }
+
+  async read(): Promise<number> {
+    const shown = await withinSlot(this.#router, nft, 'list', 'table', 'ip', this.#table);
+    return Number(/counter packets (\d+)/u.exec(shown)?.[1]);
+  }
+}
+
+test('a guest has so many unanswered questions at most, and its neighbours theirs', async (t) => {
+  const { outside } = t.context;
+  // Nobody answers there.
+  const settings = { resolvers: [outside.address(5)] };
+  await using host = await RoutedHost.open(outside, { settings });
+  const [slot, neighbour] = [await host.pool.lease(), await host.pool.lease()];
+  await using peer = await TestPeer.on(slot);
+  await using other = await TestPeer.on(neighbour);
+  const [ofSlot, ofNeighbour] = [await Counter.of(host, slot), await Counter.of(host, neighbour)];
+  await peer.run('many-questions.py', slot.gatewayAddress, 'ids', String(MANY));
+  const most = LIMITS.dnsQuestionsPerSandboxMax;
+  const seen = await ofSlot.read();
+  t.true(seen >= most && seen < MANY, String(seen));
+  t.is(await ofNeighbour.read(), 0);
+  // An id says nothing of the question: with one for all, more would get through.
+  await other.run('many-questions.py', neighbour.gatewayAddress, 'same', String(MANY));
+  const repeated = await ofNeighbour.read();
+  t.true(repeated > 0 && repeated < most, String(repeated));
+});
+
+test('questions that are answered make room for others, the slot’s own resolver’s too', async (t) => {
+  const { outside } = t.context;
+  await using host = await RoutedHost.open(outside);
+  const slot = await host.pool.lease();
+  await using peer = await TestPeer.on(slot);
+  const count = LIMITS.dnsQuestionsPerSandboxMax + 100;
+  const ask = async (): Promise<number> =>
+    Number(await peer.run('many-questions.py', slot.gatewayAddress, 'turns', String(count)));
+  t.is(await ask(), count);
+  const egress = { default: 'allow', deny: ['bad.test'] };
+  await host.policies.apply(slot, 'sandbox', parseNetworkPolicy({ egress }));
+  t.is(await ask(), count);
+});
+
+test('a guest leaves connections to the resolver to others', async (t) => {
+  const { outside } = t.context;
+  await using host = await RoutedHost.open(outside);
+  const [slot, neighbour] = [await host.pool.lease(), await host.pool.lease()];
+  await using peer = await TestPeer.on(slot);
+  await using other = await TestPeer.on(neighbour);
+  const connect = async (from: TestPeer): Promise<number> =>
+    Number(await from.run('many-questions.py', slot.gatewayAddress, 'tcp', '6'));
+  t.deepEqual([await connect(peer), await connect(other)], [4, 4]);
+});
