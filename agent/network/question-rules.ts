@@ -2,21 +2,21 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { SlotPlan } from './slot.ts';
 
 /*
- * dnsmasq keeps a question for 10 s unless it is answered (TIMEOUT in its sources), and refuses new ones
- * while it has as many as `--dns-forward-max`, whoever asks. So each slot has a limit of its own.
+ * dnsmasq keeps a question for 10 s unless it is answered (TIMEOUT in its sources), and refuses new
+ * ones while it has as many as `--dns-forward-max`, whoever asks. So each slot has its own limit.
  */
 const UNANSWERED_SECONDS = 10;
-/** Short, because the kernel removes what has expired only once a second, and counts it until then. */
+/** Short: the kernel removes what has expired only once a second, and counts it until then. */
 const ANSWERED = '100ms';
 /** Questions that reuse the port and the id of one under way: sent again, or new ones to dnsmasq. */
 const REPEATED = '10/second burst 20 packets';
-/** Connections to the resolver over TCP. dnsmasq serves 20 at the same time, whoever opened them. */
+/** Connections to the resolver over TCP. dnsmasq serves 20 at a time, whoever opened them. */
 const TCP_MAX = 4;
 
 /**
- * Rules that limit the questions of a slot that are under way, its own resolver's included: input for
- * `nft -f` in the slot's namespace, with a table of its own. Idempotent. A question is known by the port
- * that it comes from and by its id, the first 16 bits after the UDP header.
+ * Rules that limit the questions of a slot that are under way, its own resolver's included: input
+ * for `nft -f` in the slot's namespace, with a table of its own. Idempotent. A question is known by
+ * the port that it comes from and by its id, the first 16 bits after the UDP header.
  */
 export const questionRules = ({ uplink, routerAddress }: SlotPlan): string[] => [
   'table ip berth',

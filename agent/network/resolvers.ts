@@ -33,7 +33,8 @@ const sharedResolver = (plan: RouterPlan, resolvers: readonly string[]): DaemonS
     ...['--conf-file=/dev/null', '--no-resolv', '--no-hosts', '--no-poll', '--pid-file'],
     ...['--user=nobody', '--group=nogroup'],
     ...['--bind-interfaces', `--listen-address=${ROUTER_ADDRESS}`],
-    ...['--cache-size=10000', `--dns-forward-max=${LIMITS.dnsQuestionsPerHostMax}`, '--filter-AAAA'],
+    ...['--cache-size=10000', '--filter-AAAA'],
+    `--dns-forward-max=${LIMITS.dnsQuestionsPerHostMax}`,
     ...resolvers.map((address) => `--server=${address}`),
   ],
 });

@@ -30,7 +30,10 @@ export const denyAll = (): string =>
   closedTable('inet', ['input', 'forward', 'output']) + closedTable('arp', ['input', 'output']);
 
 const DNS = 'meta l4proto { tcp, udp } th dport 53';
-const DNS_RATE = `${LIMITS.dnsPacketsPerSecondMax}/second burst ${LIMITS.dnsPacketsPerSecondMax} packets`;
+const rateOf = (perSecond: number, burst: number): string =>
+  `${perSecond}/second burst ${burst} packets`;
+const DNS_RATE = rateOf(LIMITS.dnsPacketsPerSecondMax, LIMITS.dnsPacketsPerSecondMax);
+const TCP_RATE = rateOf(LIMITS.newConnectionsPerSecondMax, LIMITS.newConnectionsBurstMax);
 const PROHIBITED = 'reject with icmp type admin-prohibited';
 
 interface Chain {
@@ -77,7 +80,9 @@ function baseChains(plan: SlotPlan): Record<string, Chain> {
       rules: [
         'ct state established,related accept',
         'ct state invalid drop',
-        // The tables of router and host, in which each has an entry, are there for all sandboxes.
+        // Each has an entry in the tables of router and host, which are there for all sandboxes.
+        // The count leaves out TCP that has ended, although its entries stay for a while.
+        `${fromGuest} meta l4proto tcp limit rate over ${TCP_RATE} drop`,
         `${fromGuest} ct count over ${LIMITS.connectionsPerSandboxMax} ${PROHIBITED}`,
         `${fromGuest} oifname "${uplink}" ct status dnat ip daddr ${routerAddress} ${DNS} accept`,
         `${fromGuest} oifname "${uplink}" jump egress`,

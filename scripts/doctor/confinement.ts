@@ -1,8 +1,12 @@
-/* Whether the kernel confines what Berth runs: namespaces, seccomp, rules of the firewall. */
+/*
+ * Whether the kernel confines what Berth runs: namespaces, seccomp, rules of the firewall, and the
+ * table of its connections.
+ */
 import { readFile } from 'node:fs/promises';
 import { NFT } from '../../agent/network/nft.ts';
 import { run } from '../../agent/system/spawn.ts';
-import { failed, type Finding, ok } from './finding.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import { failed, type Finding, ok, warning } from './finding.ts';
 
 /** Options of unshare(1), each with what it is for. */
 const NAMESPACES = [
@@ -60,5 +64,34 @@ export async function checkNft(): Promise<Finding[]> {
     const why = error instanceof Error ? error.message : String(error);
     const next = 'load the modules nf_tables, nf_conntrack and nft_masq, and run this as root';
     return [failed('nft', `sandboxes and commands get no network: ${why}`, next)];
+  }
+}
+
+/** So many sandboxes may open connections as fast as they can without filling the table. */
+const BUSY_SANDBOXES = 4;
+
+/** @param endedSeconds for how long a connection over TCP that has ended keeps its entry */
+export function judgeConntrack(max: number, endedSeconds: number): Finding {
+  const { connectionsPerSandboxMax, newConnectionsPerSecondMax, newConnectionsBurstMax } = LIMITS;
+  const ended = newConnectionsBurstMax + newConnectionsPerSecondMax * endedSeconds;
+  const wanted = BUSY_SANDBOXES * (connectionsPerSandboxMax + ended);
+  const size = `the table of connections has ${max} entries`;
+  if (max >= wanted) return ok('conntrack', size);
+  const larger = `sysctl net.netfilter.nf_conntrack_max=${wanted}`;
+  const next = `${larger}, or a shorter nf_conntrack_tcp_timeout_time_wait`;
+  return warning('conntrack', `${size}: ${BUSY_SANDBOXES} sandboxes can fill it`, next);
+}
+
+const readConntrack = (name: string): Promise<string> =>
+  readFile(`/proc/sys/net/netfilter/nf_conntrack_${name}`, 'utf8');
+
+/** Whether the host's table of connections, which all of its sandboxes share, is large enough. */
+export async function checkConntrack(): Promise<Finding[]> {
+  try {
+    const max = Number(await readConntrack('max'));
+    return [judgeConntrack(max, Number(await readConntrack('tcp_timeout_time_wait')))];
+  } catch {
+    const message = 'the table of connections is not there yet';
+    return [warning('conntrack', message, 'load the module nf_conntrack')];
   }
 }

@@ -4,7 +4,7 @@
  */
 import { parseArgs } from 'node:util';
 import { type Check, failed, type Finding } from './finding.ts';
-import { checkNamespaces, checkNft, checkSeccomp } from './confinement.ts';
+import { checkConntrack, checkNamespaces, checkNft, checkSeccomp } from './confinement.ts';
 import { checkCgroups, checkClock, checkKernel, checkSpace, checkVersions } from './host.ts';
 import { checkKvm } from './kvm.ts';
 import { checkLeftovers } from './leftovers.ts';
@@ -28,6 +28,7 @@ const checksOf = (config: Env): readonly (readonly [string, Check])[] => [
   ['namespaces', checkNamespaces],
   ['seccomp', checkSeccomp],
   ['nft', checkNft],
+  ['conntrack', checkConntrack],
   ['kvm', () => checkKvm(config)],
   ['ports', () => checkPorts(config)],
   ['space', () => checkSpace(config)],

@@ -12,6 +12,7 @@ import { holdLock } from '../../agent/journal/journal.ts';
 import { planRouter } from '../../agent/network/router-plan.ts';
 import { detectCgroups, removeCgroups, trackingGroup } from '../../agent/system/cgroup.ts';
 import { paths as agentPaths } from '../../agent/system/paths.ts';
+import { judgeConntrack } from '../../scripts/doctor/confinement.ts';
 import { checkLeftovers } from '../../scripts/doctor/leftovers.ts';
 import { readEnvFile, required } from '../../scripts/env-file.ts';
 import { paths } from '../../scripts/local-paths.ts';
@@ -53,6 +54,7 @@ test('every check reports, with the next step for what is not well, and a port t
     'namespaces',
     'seccomp',
     'nft',
+    'conntrack',
     'kvm',
     'ports',
     'space',
@@ -80,6 +82,15 @@ test('every check reports, with the next step for what is not well, and a port t
   if ((await readStackState()).isRunning) return;
   const ports = findings.filter((finding) => finding.check === 'ports');
   t.true(ports.some(({ level, message }) => level === 'failed' && message.includes(port)));
+});
+
+test('a table of connections that few sandboxes can fill is warned of, with the size that it needs', (t) => {
+  t.is(judgeConntrack(262_144, 120).level, 'ok');
+  t.is(judgeConntrack(65_536, 10).level, 'ok', 'what has ended is soon forgotten');
+  const { level, next = '' } = judgeConntrack(65_536, 120);
+  t.is(level, 'warning');
+  const wanted = Number(/nf_conntrack_max=(\d+)/u.exec(next)?.[1]);
+  t.is(judgeConntrack(wanted, 120).level, 'ok');
 });
 
 test('what an agent that is gone has left is named: control groups, processes and networks', async (t) => {

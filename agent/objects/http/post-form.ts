@@ -78,8 +78,9 @@ async function arrival(request: IncomingMessage, deadline: AbortSignal): Promise
 }
 
 /**
- * Reads the fields of a form, and puts what was read back, so that the whole request can still be read or
- * passed on. Until then nothing waits in the request, which says that it is the client's turn (StallClock).
+ * Reads the fields of a form, and puts what was read back, so that the whole request can still be
+ * read or passed on. Until then nothing waits in the request, which tells `StallClock` that it
+ * is the client's turn.
  * @param headMsMax how long the fields may take
  * @throws S3Error MalformedPOSTRequest, IncompleteBody
  */
@@ -125,9 +126,9 @@ export async function peekForm(
 }
 
 /**
- * Reads the fields of forms, which may carry the credentials: until they are read, nobody knows whose
- * request it is. So many are read at a time that they leave the port to others, and an address that is
- * alone has half of the places.
+ * Reads the fields of forms, which may carry the credentials, so that nobody knows before whose
+ * request it is. They have places, fewer than the port has connections, of which an address that is
+ * alone may hold half.
  */
 export class FormHeads {
   readonly #places = new FairShares(LIMITS.formHeadsPerHostMax);

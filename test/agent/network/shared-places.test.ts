@@ -1,4 +1,7 @@
-/* The most that one guest may take of what all guests of a host share. */
+/*
+ * The most that one guest may take of what all guests of a host share: places of the resolver, and
+ * entries of the tables of connections.
+ */
 import anyTest, { type TestFn } from 'ava';
 import type { SlotPlan } from '../../../agent/network/slot.ts';
 import { LIMITS } from '../../../shared/limits.ts';
@@ -7,7 +10,7 @@ import { Outside } from '../../helpers/outside.ts';
 import { RoutedHost } from '../../helpers/routed-host.ts';
 import { TestPeer, withinSlot } from '../../helpers/slots.ts';
 
-const test = anyTest as TestFn<{ outside: Outside }>;
+const test = anyTest.serial as TestFn<{ outside: Outside }>;
 const nft = '/usr/sbin/nft';
 /** Far more than a sandbox may have under way. */
 const MANY = 1000;
@@ -88,4 +91,32 @@ test('a guest leaves connections to the resolver to others', async (t) => {
   const connect = async (from: TestPeer): Promise<number> =>
     Number(await from.run('many-questions.py', slot.gatewayAddress, 'tcp', '6'));
   t.deepEqual([await connect(peer), await connect(other)], [4, 4]);
+});
+
+test('a guest opens so many connections at once at most, and its neighbours theirs', async (t) => {
+  const { outside } = t.context;
+  await using host = await RoutedHost.open(outside);
+  const [slot, neighbour] = [await host.pool.lease(), await host.pool.lease()];
+  await using peer = await TestPeer.on(slot);
+  await using other = await TestPeer.on(neighbour);
+  const attempts = LIMITS.newConnectionsBurstMax + 2000;
+  const attempt = async (from: TestPeer, count: number): Promise<number> =>
+    Number(await from.run('many-attempts.py', outside.address(0), '7009', String(count)));
+  const answered = await attempt(peer, attempts);
+  // They have ended, so that none of them counts as a connection.
+  t.true(answered > LIMITS.connectionsPerSandboxMax && answered < attempts, String(answered));
+  t.is(await attempt(other, 100), 100);
+});
+
+test('the router soon forgets connections that have ended, also when it is taken over', async (t) => {
+  const { outside } = t.context;
+  await using host = await RoutedHost.open(outside);
+  const slot = await host.pool.lease();
+  const path = '/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait';
+  const read = (): Promise<string> => withinSlot(host.router, 'cat', path);
+  t.is(await read(), '10\n');
+  await host.stopAgent();
+  await withinSlot(host.router, 'sh', '-c', `echo 120 > ${path}`);
+  await host.startAgent([slot.index]);
+  t.is(await read(), '10\n');
 });

@@ -91,21 +91,17 @@ test('a client that sends no more of its fields is found to stall, and its time 
 
 test('forms whose fields do not come leave places to other addresses', async (t) => {
   await using server = await FormServer.open();
-  const heads = new FormHeads(['198.51.100.0/24']);
+  const heads = new FormHeads([]);
   const begun: Promise<unknown>[] = [];
-  const begin = async (address: string): Promise<void> => {
+  for (let count = 0; count < LIMITS.formHeadsPerHostMax / 2; count += 1) {
     const { request } = await server.begin('--x\r\n');
-    begun.push(heads.peek(request, address).catch(() => undefined));
-  };
-  const most = LIMITS.formHeadsPerHostMax / 2;
-  for (let count = 0; count < most; count += 1) await begin('192.0.2.1');
+    begun.push(heads.peek(request, '192.0.2.1').catch(() => undefined));
+  }
   const peek = async (address: string): Promise<unknown> => {
     const { request } = await server.begin(FORM);
     return heads.peek(request, address);
   };
   await t.throwsAsync(peek('192.0.2.1'), { code: 'SlowDown' });
-  t.like(await peek('192.0.2.2'), { fileName: 'a' });
-  for (let count = 0; count <= most / 2; count += 1) await begin('198.51.100.1'); // A proxy.
   t.like(await peek('192.0.2.2'), { fileName: 'a' });
   server.hangUp();
   await Promise.all(begun);
