@@ -366,7 +366,7 @@ export async function openHost(
     openHostImages(config, { ...groups, ...known, region, storage }),
   );
   const uses = new DiskUses(directory, log);
-  const disks = openDisks(config, groups, { ...shared, files, uses });
+  const disks = openDisks(config, groups, { ...shared, files, uses, holds: journal.diskHolds });
   const { execs, pool } = await parts.time('execs', () =>
     openExecs(config, { ...shared, groups, disks, journal, builder: images.builder, seccomp }),
   );

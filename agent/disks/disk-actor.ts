@@ -6,6 +6,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { StoredMount } from '../../shared/schemas/disk-mount.ts';
 import type { Logger } from '../../shared/log.ts';
 import { inSpan } from '../../shared/spans.ts';
+import type { DiskHoldJournal } from '../journal/disk-hold-journal.ts';
 import type { Beat } from '../system/beat.ts';
 import { paths } from '../system/paths.ts';
 import type { StorageFence } from '../system/storage-fence.ts';
@@ -38,6 +39,7 @@ export interface DiskActorDeps {
   readonly uses: DiskUses;
   readonly beat: Beat;
   readonly backing: DiskBacking;
+  readonly holds: DiskHoldJournal;
   /** See {@link DiskStorageOptions.onMounted}. */
   readonly onMounted: DiskStorageOptions['onMounted'];
   readonly log: Logger;
@@ -77,7 +79,10 @@ export class DiskActor {
     const places = { image: files.imagePath(disk.diskId), target: this.#target, held };
     this.#storage = new DiskStorage({ ...disk, ...places, calls, loops, onMounted, log });
     this.#idle = { accountId: disk.accountId, detachIdle: () => this.#detachIdle() };
-    this.#holders = new DiskHolders(this.#storage, deps.directory.diskLeases, layoutOf(held));
+    this.#holders = new DiskHolders({
+      ...{ disk, storage: this.#storage, leases: deps.directory.diskLeases },
+      ...{ layout: layoutOf(held), journal: deps.holds },
+    });
   }
 
   /** True while the disk's storage does not answer; every request is then refused at once. */
@@ -133,7 +138,7 @@ export class DiskActor {
 
   /**
    * Keeps the disk for a sandbox until {@link unhold}: it stays mounted when this agent ends, and
-   * neither moves nor loses its lease. Idempotent.
+   * neither moves nor loses its lease. Idempotent. When this fails, call {@link unhold}.
    * @param onLost the directory gave the disk to another host, by an operator's word: the sandbox
    *   must end at once
    * @returns what callers see of the disk, at a place that stays
@@ -163,11 +168,11 @@ export class DiskActor {
 
   /**
    * Ends {@link hold}, also that of a former agent. Nothing of the sandbox may use the disk any
-   * more. Idempotent.
+   * more. The disk stays held while another sandbox of the journal has it. Idempotent.
    */
   unhold(sandboxId: string): Promise<void> {
     return this.#mailbox.send(async () => {
-      if (!this.#holders.isLast(sandboxId)) return this.#holders.forget(sandboxId);
+      if (await this.#holders.hasOthers(sandboxId)) return this.#holders.forget(sandboxId);
       if (this.#attachment !== undefined) {
         await this.#holders.end(this.#attachment.keeper.lease, sandboxId);
         return this.#whenIdle();

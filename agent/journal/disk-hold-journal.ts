@@ -7,6 +7,8 @@ export interface DiskHoldRow {
   readonly accountId: string;
 }
 
+type DiskHold = Pick<DiskHoldRow, 'diskId' | 'sandboxId'>;
+
 /** The journal's table of held disks; every write is durable when its promise resolves. */
 export class DiskHoldJournal {
   readonly #database: Database;
@@ -24,9 +26,15 @@ export class DiskHoldJournal {
     );
   }
 
-  async remove({ diskId, sandboxId }: Pick<DiskHoldRow, 'diskId' | 'sandboxId'>): Promise<void> {
+  async remove({ diskId, sandboxId }: DiskHold): Promise<void> {
     const sql = 'DELETE FROM disk_holds WHERE disk_id = ? AND sandbox_id = ?';
     await run(this.#database, sql, [diskId, sandboxId]);
+  }
+
+  /** Whether another sandbox has the disk. */
+  async hasOthers({ diskId, sandboxId }: DiskHold): Promise<boolean> {
+    const sql = 'SELECT 1 FROM disk_holds WHERE disk_id = ? AND sandbox_id <> ? LIMIT 1';
+    return (await all(this.#database, sql, [diskId, sandboxId])).length > 0;
   }
 
   async list(): Promise<DiskHoldRow[]> {

@@ -9,7 +9,6 @@ import { layoutOf } from '../disks/disk-layout.ts';
 import { refusedPath } from '../disks/refused-path.ts';
 import type { DiskHoldJournal, DiskHoldRow } from '../journal/disk-hold-journal.ts';
 import type { MachineMount, MountingSandbox, SandboxMounts } from '../sandboxes/sandbox-mounts.ts';
-import { failpoint } from '../system/failpoint.ts';
 import { paths } from '../system/paths.ts';
 
 interface HeldDisksDeps {
@@ -20,8 +19,8 @@ interface HeldDisksDeps {
 }
 
 /**
- * Keeps disks for sandboxes of this host, and journals which. A row is there before the disk is
- * held and until it is released, so that the next agent knows of every hold.
+ * Keeps disks for sandboxes of this host. Each disk journals its holds, from before they begin until
+ * after their end, so that the next agent knows of every one.
  */
 export class HeldDisks implements SandboxMounts {
   readonly #deps: HeldDisksDeps;
@@ -36,7 +35,6 @@ export class HeldDisks implements SandboxMounts {
     onLost: (reason: Error) => void,
   ): Promise<() => Promise<void>> {
     if (mounts.length === 0) return async () => undefined;
-    const { journal } = this.#deps;
     const had = new Set((await this.#rowsOf(sandboxId)).map(({ diskId }) => diskId));
     const added: DiskHoldRow[] = [];
     const undo = async (): Promise<void> => {
@@ -46,10 +44,7 @@ export class HeldDisks implements SandboxMounts {
       // In the order of their ids, as commands take their disks.
       for (const mount of mounts.toSorted((a, b) => (a.diskId < b.diskId ? -1 : 1))) {
         const row = { diskId: mount.diskId, sandboxId, accountId };
-        if (!had.has(mount.diskId)) {
-          added.push(row);
-          await failpoint('journal hold', () => journal.add(row));
-        }
+        if (!had.has(mount.diskId)) added.push(row);
         await this.#holdOne(row, mounts.indexOf(mount), mount, onLost);
       }
     } catch (error) {
@@ -107,9 +102,8 @@ export class HeldDisks implements SandboxMounts {
     }
   }
 
-  async #release({ diskId, sandboxId, accountId }: DiskHoldRow): Promise<void> {
-    await this.#deps.disks.get({ accountId, diskId }).unhold(sandboxId);
-    await failpoint('journal unhold', () => this.#deps.journal.remove({ diskId, sandboxId }));
+  #release({ diskId, sandboxId, accountId }: DiskHoldRow): Promise<void> {
+    return this.#deps.disks.get({ accountId, diskId }).unhold(sandboxId);
   }
 }
 

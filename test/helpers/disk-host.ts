@@ -6,6 +6,7 @@ import { DiskFiles } from '../../agent/disks/disk-files.ts';
 import { DiskUses } from '../../agent/disks/disk-use.ts';
 import { LoopDevices } from '../../agent/disks/loop-devices.ts';
 import { StorageCalls } from '../../agent/disks/storage-calls.ts';
+import { Journal } from '../../agent/journal/journal.ts';
 import { clearUploads } from '../../agent/objects/store/clear-uploads.ts';
 import { Beat } from '../../agent/system/beat.ts';
 import { StorageFence } from '../../agent/system/storage-fence.ts';
@@ -41,12 +42,15 @@ export async function openDiskHost(undo: AsyncDisposableStack) {
   await files.create(record);
   const disk = { accountId: record.accountId, diskId: record.id };
   const directory = openDirectory(redis, 'local-test');
+  const journal = await Journal.open(join(dataDir, 'journal'));
+  undo.defer(() => journal.close());
   const loops = new LoopDevices(hostId, log);
   undo.defer(() => loops.close());
   const uses = new DiskUses(directory, log);
   undo.defer(() => uses.close());
   const deps = {
     ...{ hostId, dataDir, directory, files, loops, uses, backing, log, onMounted: clearUploads },
+    holds: journal.diskHolds,
     attachments: new Attachments({ count: 8, perAccountMax: 8 }),
     ...{ calls: new StorageCalls(), fence: new StorageFence(undefined, log), beat: new Beat() },
   };
