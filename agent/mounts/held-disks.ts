@@ -1,4 +1,5 @@
 import { constants } from 'node:fs';
+import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
@@ -8,6 +9,7 @@ import { onBehalfOf } from '../disks/disk-threads.ts';
 import { layoutOf } from '../disks/disk-layout.ts';
 import { refusedPath } from '../disks/refused-path.ts';
 import type { DiskHoldJournal, DiskHoldRow } from '../journal/disk-hold-journal.ts';
+import { repeatUntilDone } from '../queues/until-done.ts';
 import type { MachineMount, MountingSandbox, SandboxMounts } from '../sandboxes/sandbox-mounts.ts';
 import { paths } from '../system/paths.ts';
 
@@ -24,6 +26,9 @@ interface HeldDisksDeps {
  */
 export class HeldDisks implements SandboxMounts {
   readonly #deps: HeldDisksDeps;
+  /** Holds of sandboxes that are not on this host, and that could not be released yet. */
+  readonly #left = new Set<DiskHoldRow>();
+  readonly #closed = new AbortController();
 
   constructor(deps: HeldDisksDeps) {
     this.#deps = deps;
@@ -35,6 +40,9 @@ export class HeldDisks implements SandboxMounts {
     onLost: (reason: Error) => void,
   ): Promise<() => Promise<void>> {
     if (mounts.length === 0) return async () => undefined;
+    // The sandbox is here after all, such as one that came back from another host: from now on its
+    // holds are its own.
+    for (const row of this.#left) if (row.sandboxId === sandboxId) this.#left.delete(row);
     const had = new Set((await this.#rowsOf(sandboxId)).map(({ diskId }) => diskId));
     const added: DiskHoldRow[] = [];
     const undo = async (): Promise<void> => {
@@ -69,15 +77,32 @@ export class HeldDisks implements SandboxMounts {
   }
 
   async recover(sandboxIds: ReadonlySet<string>): Promise<void> {
-    const rows = await this.#deps.journal.list();
-    const left = rows.filter(({ sandboxId }) => !sandboxIds.has(sandboxId));
-    for (const row of left) {
+    for (const row of await this.#deps.journal.list()) {
+      if (sandboxIds.has(row.sandboxId)) continue;
       this.#deps.log.warn(row, 'reclaim:diskHold');
-      // The directory still has the disk held for this host; the next agent tries again.
-      await this.#release(row).catch((error: unknown) => {
-        this.#deps.log.error({ ...row, err: toError(error) }, 'mounts:releaseFailed');
-      });
+      this.#left.add(row);
     }
+    if (await this.#releaseLeft()) return;
+    const again = (): Promise<boolean> => this.#releaseLeft();
+    runInBackground('mounts.release', () => repeatUntilDone(again, this.#closed.signal));
+  }
+
+  close(): void {
+    this.#closed.abort();
+  }
+
+  /** @returns whether nothing is left */
+  async #releaseLeft(): Promise<boolean> {
+    for (const row of this.#left) {
+      try {
+        await this.#release(row);
+        this.#left.delete(row);
+      } catch (error) {
+        // The directory still has the disk held for this host.
+        this.#deps.log.error({ ...row, err: toError(error) }, 'mounts:releaseFailed');
+      }
+    }
+    return this.#left.size === 0;
   }
 
   async #rowsOf(id: string): Promise<DiskHoldRow[]> {
@@ -102,6 +127,7 @@ export class HeldDisks implements SandboxMounts {
     }
   }
 
+  /** The disk's turn to release it is taken at once: a later hold comes after it. */
   #release({ diskId, sandboxId, accountId }: DiskHoldRow): Promise<void> {
     return this.#deps.disks.get({ accountId, diskId }).unhold(sandboxId);
   }

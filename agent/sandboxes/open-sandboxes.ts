@@ -325,7 +325,7 @@ export async function openSandboxes(
       await prewarmed.close();
       await registry.detach();
       await driver.close();
-      for (const each of [publisher, snapshotRecords]) each.close();
+      for (const each of [parts.mounts, publisher, snapshotRecords]) each.close();
       await slots.close();
     },
   };

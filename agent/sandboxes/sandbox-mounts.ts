@@ -32,6 +32,11 @@ export interface SandboxMounts {
   keepOnly(sandboxId: string, mounts: readonly SandboxMount[]): Promise<void>;
   /** Where a machine finds the disks that its sandbox holds. */
   locate(mounts: readonly SandboxMount[]): readonly MachineMount[];
-  /** Releases what sandboxes hold that are not among these: a former agent ended meanwhile. */
+  /**
+   * Releases what sandboxes hold that are not among these: a former agent ended meanwhile. Resolves
+   * after the first attempt; failed ones are repeated in the background.
+   */
   recover(sandboxIds: ReadonlySet<string>): Promise<void>;
+  /** Repeats nothing any more; the next agent does. */
+  close(): void;
 }

@@ -11,7 +11,8 @@ export class InMemoryMounts implements SandboxMounts {
   readonly held = new Map<string, ReadonlySet<string>>();
   /** How often a release is to fail from now on. */
   failures = 0;
-  /** A gate at which a test may delay a hold. */
+  readonly close = (): void => undefined;
+  /** A gate at which a test may delay or fail a hold. */
   holding: (sandboxId: string) => Promise<void> = () => Promise.resolve();
 
   async hold(

@@ -6,4 +6,5 @@ export const noMounts: SandboxMounts = {
   keepOnly: async () => undefined,
   locate: () => [],
   recover: async () => undefined,
+  close: () => undefined,
 };

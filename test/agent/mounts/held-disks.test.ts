@@ -12,6 +12,7 @@ import { keys } from '../../../shared/directory/keys.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { openDiskHost } from '../../helpers/disk-host.ts';
 import { newDiskRecord } from '../../helpers/disk-record.ts';
+import { waitFor } from '../../helpers/wait.ts';
 
 const log = pino({ level: 'silent' });
 const ends = new AppError('unavailable', 'the agent ends');
@@ -43,6 +44,7 @@ async function openScene() {
   };
   let agent = startAgent();
   const endAgent = async (): Promise<void> => {
+    agent.mounts.close();
     await agent.disks.closeAll(ends);
     // A guard unmounts what lies elsewhere than at the place of held disks.
     for (const each of [first, second]) {
@@ -111,6 +113,24 @@ test('the last of several sandboxes at rest releases what a former agent left', 
   await Promise.all([scene.mounts.keepOnly('a', []), scene.mounts.keepOnly('b', [])]);
   t.deepEqual(await scene.holders(first), []);
   t.deepEqual(await scene.isHeld(first), RELEASED);
+});
+
+test('what could not be released is tried again, but not for a sandbox that is back', async (t) => {
+  await using scene = await openScene();
+  const { redis, first, second } = scene;
+  await scene.hold('back', first);
+  await scene.hold('gone', second);
+  await scene.restartAgent();
+  redis.disconnect();
+  await scene.mounts.recover(new Set());
+  await redis.connect();
+  t.deepEqual(await scene.isHeld(second), HELD);
+  await scene.hold('back', first);
+  await waitFor('the release', async () => (await scene.holders(second)).length === 0);
+  t.deepEqual(await scene.isHeld(second), RELEASED);
+  t.deepEqual(await scene.holders(first), ['back']); // Its turn would have come before.
+  t.deepEqual(await scene.isHeld(first), HELD);
+  await scene.mounts.keepOnly('back', []);
 });
 
 test('a disk whose release failed half-way is held anew by the next sandbox', async (t) => {
