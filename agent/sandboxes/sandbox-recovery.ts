@@ -9,7 +9,7 @@ import type { SandboxContext } from './sandbox-context.ts';
 import { continueRunning, handlePaused, PAUSED } from './sandbox-pause.ts';
 import { beginStop, finish, toExitMessage } from './sandbox-rest.ts';
 import { machineSpec } from './sandbox-row.ts';
-import { handleStarted, holdDisks, startMachine } from './sandbox-start.ts';
+import { handleDiskLost, handleStarted, holdDisks, startMachine } from './sandbox-start.ts';
 
 /* Recovery of a sandbox after its agent was restarted. */
 
@@ -141,9 +141,16 @@ async function takeOverDisks(context: SandboxContext): Promise<void> {
   };
   if (await attempt()) return;
   const again = async (): Promise<boolean> => {
-    const { slot, state } = sandbox.row;
-    return (slot === undefined && state !== 'paused') || attempt();
+    const { isDeleting, slot, state } = sandbox.row;
+    if (isDeleting || (slot === undefined && state !== 'paused')) return true;
+    try {
+      return await attempt();
+    } catch (error) {
+      handleDiskLost(context, toError(error));
+      return true;
+    }
   };
-  const retry = (): Promise<boolean> => context.send(again).catch(() => true);
+  // A message is refused while too many wait.
+  const retry = (): Promise<boolean> => context.send(again).catch(() => false);
   runInBackground('mounts.takeOver', () => repeatUntilDone(retry, sandbox.detached));
 }

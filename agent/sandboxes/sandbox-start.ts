@@ -60,15 +60,20 @@ export async function withResources(
  * @throws AppError `disk_in_use`, `disk_moved`, `not_found`, `bad_request`, `unavailable`
  */
 export function holdDisks(
-  { sandbox, current, deps }: SandboxContext,
+  context: SandboxContext,
   mounts: readonly SandboxMount[],
 ): Promise<() => Promise<void>> {
-  const lost = ({ message }: Error): void => {
-    deps.log.error({ sandboxId: sandbox.row.id, message }, 'sandbox:diskLost');
-    const why = `a disk that it mounts was given to another host: ${message}`;
-    runInBackground('sandbox.kill', () => current.machine?.kill(why));
-  };
-  return deps.mounts.hold(sandbox.row, mounts, lost);
+  const { sandbox, deps } = context;
+  return deps.mounts.hold(sandbox.row, mounts, (reason) => handleDiskLost(context, reason));
+}
+
+/** Ends a machine that runs or starts, and has a disk mounted that another host got. */
+export function handleDiskLost({ sandbox, current, deps }: SandboxContext, reason: Error): void {
+  const { message } = reason;
+  deps.log.error({ sandboxId: sandbox.row.id, message }, 'sandbox:diskLost');
+  const why = `a disk that it mounts was given to another host: ${message}`;
+  current.session?.abort(new Error(why, { cause: reason }));
+  runInBackground('sandbox.kill', () => current.machine?.kill(why));
 }
 
 /**

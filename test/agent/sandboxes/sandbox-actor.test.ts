@@ -2,6 +2,7 @@
 import anyTest from 'ava';
 import { copyMsMax } from '../../../agent/sandboxes/copy-gate.ts';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
+import { AppError } from '../../../shared/errors.ts';
 import { newDiskId } from '../../../shared/ids.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { startRedis } from '../../helpers/redis.ts';
@@ -213,6 +214,26 @@ test('a start that fails gives capacity back at once, and disks as soon as they 
   await time.pass(LIMITS.removalRetryMsMax);
   await time.until('its disk to be released', () => hosted.mounts.held.size === 0);
   t.is(actor.row.state, 'stopped');
+});
+
+test('a sandbox ends whose disk another host got, also if its next agent finds out late', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const mount = { diskId: newDiskId(), path: '/mnt/data', subdirectory: '', readOnly: false };
+  const { id } = await host.create({ mounts: [mount] });
+  await hosted.stopAgent();
+  let error = new AppError('unavailable', 'Redis does not answer');
+  hosted.mounts.holding = () => Promise.reject(error);
+  await hosted.startAgent();
+  const actor = host.find(id);
+  await time.pass(LIMITS.removalRetryMsMin * 5);
+  t.is(actor.row.state, 'running', 'nothing can happen to its disk');
+  error = new AppError('disk_moved', 'another host has taken the disk');
+  await time.pass(LIMITS.removalRetryMsMin * 10);
+  await host.until(actor, 'failed');
+  t.is(actor.row.exitReason, 'killed_by_host');
+  t.regex(actor.row.exitMessage ?? '', /given to another host/u);
+  t.deepEqual(hosted.machines.running, []);
 });
 
 test('a sandbox whose removal could not be journalled is as it was', async (t) => {
