@@ -88,6 +88,8 @@ export const LIMITS = {
   // Memory of one NFS server, with what it has cached of the disks.
   nfsServerBytesMax: 512 * MiB,
   nfsServerThreadsMax: 512,
+  // How often an agent looks whether the NFS server of a running machine is there.
+  nfsServerLookMs: 2_000,
   // How long a guest tries to mount a disk.
   guestMountMsMax: 60_000,
   checkoutsPerMountMax: 32,

@@ -36,6 +36,7 @@ import { TemplateStore, type TemplateStoreOptions } from './memory/template-stor
 import { templatesInUse } from './memory/templates-in-use.ts';
 import { type MicrovmHost, pathsOf, type SharedMachines } from './microvm-host.ts';
 import { MicrovmMachine } from './microvm-machine.ts';
+import { MountServers } from './mount-servers.ts';
 import { pauseRunning } from './pause-machine.ts';
 import { chooseAccelerator } from './qemu/accelerator.ts';
 import { vmCgroup } from './qemu/launch.ts';
@@ -57,11 +58,13 @@ export class MicrovmDriver implements MachineDriver {
   readonly bases: SharedBases | undefined;
   readonly #host: MicrovmHost;
   readonly #machines: MachineTable<MicrovmMachine>;
+  readonly #servers: MountServers;
 
   private constructor(host: MicrovmHost) {
     this.#host = host;
     this.bases = host.bases && sharedBases(host.bases);
     this.#machines = new MachineTable(host);
+    this.#servers = new MountServers((spec) => serveMounts(host, spec), host.log);
   }
 
   /** Prepares the host for machines; the first time, probing for KVM takes some seconds. */
@@ -171,20 +174,22 @@ export class MicrovmDriver implements MachineDriver {
     const adopted = await this.#machines.adopt(spec, signal, ({ guest }, limit) =>
       bringUpGuest(this.#host, guest, spec, limit, { isFrozen: false }),
     );
-    return adopted ?? this.#startWith(spec, signal, () => startNew(this.#host, spec, signal));
+    const begin = (): Promise<MicrovmMachine> => startNew(this.#host, spec, signal);
+    return this.#serving(spec, adopted ?? (await this.#startWith(spec, signal, begin)));
   }
 
   async resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
     const adopted = await this.#machines.adopt(spec, signal, ({ guest }, limit) =>
       bringUpGuest(this.#host, guest, spec, limit, { isFrozen: true }),
     );
-    if (adopted !== undefined) return adopted;
-    return this.#startWith(spec, signal, () => startFromCheckpoint(this.#host, spec, signal));
+    const begin = (): Promise<MicrovmMachine> => startFromCheckpoint(this.#host, spec, signal);
+    return this.#serving(spec, adopted ?? (await this.#startWith(spec, signal, begin)));
   }
 
   async pause(vmId: string): Promise<void> {
     await pauseRunning(this.#host, vmId, this.#machines.running(vmId));
     this.#machines.remove(vmId);
+    await this.#servers.leave(vmId);
   }
 
   async fork(
@@ -217,17 +222,20 @@ export class MicrovmDriver implements MachineDriver {
 
   async recover(spec: MachineSpec): Promise<Machine | MachineEnd> {
     const found = await recoverVm(this.#host, spec);
-    if (found instanceof MicrovmMachine) this.#machines.add(spec.vmId, found);
+    if (!(found instanceof MicrovmMachine)) return found;
+    this.#machines.add(spec.vmId, found);
     // The former agent may have ended before it started the server of the mounts.
-    if (found instanceof MicrovmMachine) await serveMounts(this.#host, spec);
-    return found;
+    await serveMounts(this.#host, spec);
+    return this.#serving(spec, found);
   }
 
   async reclaim(vmId: string): Promise<void> {
     this.#machines.detach(vmId);
+    const unserved = this.#servers.leave(vmId);
     const cgroup = vmCgroup(this.#host, vmId);
     const { run, merge } = pathsOf(this.#host, vmId);
     await failpoint('kill machine', () => cgroup.kill());
+    await unserved; // A server that is being started makes its control group.
     // A shim that a dying agent has just started finds neither directory nor group, and ends.
     await failpoint('remove run directory', async () => {
       for (const path of [run, merge]) await rm(path, { recursive: true, force: true });
@@ -265,7 +273,14 @@ export class MicrovmDriver implements MachineDriver {
   }
 
   close(): Promise<void> {
+    this.#servers.close();
     return this.#host.templates.close();
+  }
+
+  /** From now on the server of the machine's disks is looked after. */
+  #serving(spec: MachineSpec, machine: MicrovmMachine): MicrovmMachine {
+    this.#servers.watch(spec, machine.ended);
+    return machine;
   }
 
   /** Starts a machine with `begin`; when that fails, nothing of the machine runs. */

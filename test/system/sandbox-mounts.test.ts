@@ -43,8 +43,8 @@ const { serial: test } = stackTest(sandboxSettings(), async ({ api }) => {
 
 const dataDir = (stack: Stack): string => stack.environment['AGENT_DATA_DIR'] ?? '';
 
-/** The NFS servers of this stack's sandboxes. */
-async function servers(stack: Stack): Promise<number[]> {
+/** The NFS servers of this stack's sandboxes, or the processes that keep them. */
+async function servers(stack: Stack, program = 'ganesha.nfsd'): Promise<number[]> {
   const found: number[] = [];
   for (const pid of await readdir('/proc')) {
     if (!/^\d+$/u.test(pid)) continue;
@@ -53,7 +53,7 @@ async function servers(stack: Stack): Promise<number[]> {
       ['cgroup', 'cmdline'].map((file) => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')),
     );
     const isOurs = groups?.includes(stack.environment['AGENT_CGROUP'] ?? '-') === true;
-    if (isOurs && command?.includes('ganesha.nfsd') === true) found.push(Number(pid));
+    if (isOurs && command?.includes(program) === true) found.push(Number(pid));
   }
   return found;
 }
@@ -154,7 +154,7 @@ test('SQLite and git work from two guests at once', async (t) => {
   t.is((await outputOf(api, two, state)).trim(), '4');
 });
 
-test('a mounted running sandbox survives its agent and its server', async (t) => {
+test('a mounted running sandbox survives its agent, its server, and what keeps that', async (t) => {
   const { api, disk, stack, one } = t.context;
   const loop = 'exec 3>>/data/work/log; n=0; while sleep 0.1; do n=$((n+1)); echo $n >&3; done';
   const { body } = await beginExec(api, one, loop);
@@ -174,6 +174,15 @@ test('a mounted running sandbox survives its agent and its server', async (t) =>
   await waitFor('new servers', async () => (await servers(stack)).length === 2);
   const later = await count();
   await waitFor('lines after the new server', async () => (await count()) > later + 5, 120_000);
+  const keepers = await servers(stack, '/serve-disks');
+  t.is(keepers.length, 2);
+  for (const pid of keepers) process.kill(pid, 'SIGKILL');
+  await waitFor('new keepers', async () => {
+    const found = await servers(stack, '/serve-disks');
+    return found.length === 2 && found.every((pid) => !keepers.includes(pid));
+  });
+  const last = await count();
+  await waitFor('lines after the new keeper', async () => (await count()) > last + 5, 120_000);
   t.is((await exec(api, disk, 'sort -nc log')).exitCode, 0);
   t.is((await exec(api, disk, 'uniq -d log')).stdout, '');
   await api.data('POST', `/api/sandboxes/${one}/execs/${body.data.exec_id}/cancel`);
