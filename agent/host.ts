@@ -1,9 +1,9 @@
-import { mkdir, readFile, realpath, writeFile } from 'node:fs/promises';
+import { mkdir, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Directory } from '../shared/directory/directory.ts';
 import { runInBackground } from '../shared/background.ts';
-import { AppError, errnoOf, toError } from '../shared/errors.ts';
-import { newHostId } from '../shared/ids.ts';
+import { AppError, toError } from '../shared/errors.ts';
+import { hostIdPattern, newHostId } from '../shared/ids.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { ReachableNetworks } from '../shared/reachable-networks.ts';
 import type { SandboxImage } from '../shared/schemas/sandbox-image.ts';
@@ -54,6 +54,7 @@ import { detectCgroups, removeCgroups, trackingGroup } from './system/cgroup.ts'
 import { readHiddenPaths } from './containers/hidden-paths.ts';
 import { readSeccomp } from './containers/seccomp.ts';
 import { readImage } from './system/read-image.ts';
+import { writeOnce } from './system/write-once.ts';
 import { keepProgramsIn } from './system/leash.ts';
 import {
   type HostSandboxes,
@@ -72,19 +73,28 @@ export interface HostIdentity {
   readonly release: () => Promise<void>;
 }
 
-/** The id is made once and kept with the host's data. @throws Error when another agent runs here */
+/**
+ * The id is made once and kept with the host's data.
+ * @throws Error when another agent runs here, or the file holds no id
+ */
 export async function claimHost(dataDir: string): Promise<HostIdentity> {
   await mkdir(dataDir, { recursive: true, mode: 0o700 });
   const release = await holdLock(paths.lock(dataDir));
-  const path = paths.hostId(dataDir);
   try {
-    return { hostId: (await readFile(path, 'utf8')).trim(), release };
+    return { hostId: await claimId(paths.hostId(dataDir)), release };
   } catch (error) {
-    if (errnoOf(error) !== 'ENOENT') throw error;
-    const hostId = newHostId();
-    await writeFile(path, `${hostId}\n`, { flag: 'wx', flush: true });
-    return { hostId, release };
+    await release();
+    throw error;
   }
+}
+
+/** Control groups, lock files and records are named after the id, so nothing else may pass for one. */
+async function claimId(path: string): Promise<string> {
+  const hostId = (await writeOnce(path, `${newHostId()}\n`)).trim();
+  if (new RegExp(hostIdPattern, 'u').test(hostId)) return hostId;
+  throw new Error(
+    `${path} does not hold the id of a host: restore it, or remove it if this host never ran`,
+  );
 }
 
 /** The parts of this agent on its host, with everything that it must give back. */
