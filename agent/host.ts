@@ -8,6 +8,7 @@ import { LIMITS } from '../shared/limits.ts';
 import { ReachableNetworks } from '../shared/reachable-networks.ts';
 import type { SandboxImage } from '../shared/schemas/sandbox-image.ts';
 import type { Logger } from '../shared/log.ts';
+import { endProcess } from '../shared/process-faults.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import type { StorageWatch } from '../shared/storage-watch.ts';
 import { Buckets } from './buckets/buckets.ts';
@@ -342,7 +343,9 @@ async function openJournal(
   { parts, log }: { readonly parts: StartParts; readonly log: Logger },
 ): Promise<Journal> {
   await parts.time('formerProcesses', () => endFormerProcesses(groups, log));
-  const journal = await parts.time('journal', () => Journal.open(paths.journal(dataDir)));
+  const journal = await parts.time('journal', () =>
+    Journal.open(paths.journal(dataDir), (err) => endProcess(log, { err }, 'journal:syncFailed')),
+  );
   await parts.time('reclaim', () => reclaim(dataDir, groups, journal, log));
   return journal;
 }
@@ -369,7 +372,7 @@ export async function openHost(
   await openHelpers(groups, dataDir, undo);
   const loops = new LoopDevices(hostId, log);
   loops.sweepSoon();
-  const { storage, guard } = watchDisks({ ...config, dataDir, region, log });
+  const { storage, guard } = watchDisks({ ...config, dataDir, region, journal, log });
   const shared = { hostId, dataDir, directory, loops, beat, log };
   const known = { ...shared, clusterAddresses, observeStart };
   const images = await parts.time('images', () =>

@@ -33,8 +33,17 @@ export function ownProcessFaults(log: Logger, registry: Registry): void {
     log.error({ err: toError(reason) }, 'process:unhandledRejection');
   });
   process.on('uncaughtException', (error, origin) => {
-    log.fatal({ err: error, origin }, 'process:uncaughtException');
-    setTimeout(() => process.exit(1), LAST_WORDS_MS).unref();
-    log.flush(() => process.exit(1));
+    endProcess(log, { err: error, origin }, 'process:uncaughtException');
   });
+}
+
+/** Ends the process at once, with an event that says why; its supervisor starts it again. */
+export function endProcess(
+  log: Logger,
+  fields: { readonly err: Error; readonly origin?: string },
+  event: string,
+): void {
+  log.fatal(fields, event);
+  setTimeout(() => process.exit(1), LAST_WORDS_MS).unref();
+  log.flush(() => process.exit(1));
 }

@@ -1,6 +1,7 @@
 import { AppError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import { StorageWatch } from '../../shared/storage-watch.ts';
+import type { Journal } from '../journal/journal.ts';
 import type { RegionStorage } from '../system/region-storage.ts';
 import type { ExecRegistry } from './exec-registry.ts';
 
@@ -12,11 +13,13 @@ import type { ExecRegistry } from './exec-registry.ts';
 export function watchDisks({
   dataDir,
   region,
+  journal,
   storageReserveBytes: reserveBytes,
   log,
 }: {
   readonly dataDir: string;
   readonly region: RegionStorage;
+  readonly journal: Pick<Journal, 'check'>;
   readonly storageReserveBytes: number;
   readonly log: Logger;
 }): { readonly storage: StorageWatch; readonly guard: (execs: ExecRegistry) => void } {
@@ -24,7 +27,10 @@ export function watchDisks({
   const storage = new StorageWatch({
     name: 'the storage',
     directories: [dataDir, region.directory],
-    check: () => region.check(),
+    check: async () => {
+      await region.check();
+      await journal.check();
+    },
     reserveBytes,
     refusal: new AppError('host_full', 'the storage of the host is almost full; try again'),
     // Disks are sparse files: when the storage is full, writes that a disk has already accepted

@@ -6,13 +6,18 @@ import { toError } from '../../shared/errors.ts';
  */
 export class GroupSync {
   readonly #sync: () => Promise<void>;
+  readonly #failed: (error: Error) => void;
   #present: Promise<void> = Promise.resolve();
   #next: Promise<void> | undefined;
   #failure: Error | undefined;
 
-  /** @param sync makes durable what was written before its call */
-  constructor(sync: () => Promise<void>) {
+  /**
+   * @param sync makes durable what was written before its call
+   * @param failed told once, when a sync has failed
+   */
+  constructor(sync: () => Promise<void>, failed: (error: Error) => void) {
     this.#sync = sync;
+    this.#failed = failed;
   }
 
   /**
@@ -37,6 +42,7 @@ export class GroupSync {
       await this.#sync();
     } catch (error) {
       this.#failure = toError(error);
+      this.#failed(this.#failure);
       throw error;
     }
   }

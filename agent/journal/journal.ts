@@ -1,5 +1,5 @@
 import { readdir, readFile } from 'node:fs/promises';
-import { AppError, errnoOf } from '../../shared/errors.ts';
+import { AppError, errnoOf, toError } from '../../shared/errors.ts';
 import { DiskHoldJournal } from './disk-hold-journal.ts';
 import { SandboxJournal } from './sandbox-journal.ts';
 import { SnapshotJournal } from './snapshot-journal.ts';
@@ -9,9 +9,11 @@ import {
   commit,
   type Database,
   durable,
+  emptyLog,
   exec,
   open,
   openToRead,
+  retryRefused,
   run,
   shareSyncs,
 } from './sqlite.ts';
@@ -69,7 +71,14 @@ export class Journal {
     this.diskHolds = new DiskHoldJournal(database);
   }
 
-  static async open(path: string): Promise<Journal> {
+  /**
+   * @param syncFailed told once, when a sync has failed: this journal refuses every write from then
+   *   on, and only another process can go on with it
+   */
+  static async open(
+    path: string,
+    syncFailed: (error: Error) => void = () => undefined,
+  ): Promise<Journal> {
     const database = await open(path);
     try {
       await exec(
@@ -77,7 +86,8 @@ export class Journal {
         'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON',
       );
       await migrate(database);
-      await shareSyncs(database, path);
+      await emptyLog(database);
+      await shareSyncs(database, path, syncFailed);
       return new Journal(database);
     } catch (error) {
       await close(database); // Rolls back an open transaction.
@@ -124,6 +134,18 @@ export class Journal {
   /** Resolves when everything that was written before is durable. @throws Error of the sync */
   durable(): Promise<void> {
     return durable(this.#database);
+  }
+
+  /**
+   * Whether the storage takes writes, as far as they tell.
+   * @throws Error from a write that it did not take until one that it does; not while it is only full
+   */
+  async check(): Promise<void> {
+    try {
+      await retryRefused(this.#database);
+    } catch (cause) {
+      throw new Error(`the journal cannot be written: ${toError(cause).message}`, { cause });
+    }
   }
 
   async endExec(id: string): Promise<void> {

@@ -1,6 +1,7 @@
 import { type FileHandle, open as openFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import sqlite3 from 'sqlite3';
+import { errnoOf, ignoring, toError } from '../../shared/errors.ts';
 import { syncPath } from '../system/write-durably.ts';
 import { GroupSync } from './group-sync.ts';
 
@@ -8,15 +9,20 @@ export interface Database {
   readonly sqlite: sqlite3.Database;
   /** The log that {@link shareSyncs} syncs, and what syncs it; until then each write does. */
   shared: { readonly log: FileHandle; readonly sync: GroupSync } | undefined;
+  /** Why the storage did not take the last write; undefined also while it is only full. */
+  refusal: Error | undefined;
 }
 
 export type Row = Record<string, string | number | null>;
 export type Value = string | number | null;
 
+/** The storage fails or is read-only; a full one is told by each write that it cannot take. */
+const REFUSALS = /^SQLITE_(?:IOERR|READONLY|CANTOPEN)$/u;
+
 const openAs = (path: string, mode: number): Promise<Database> =>
   new Promise((resolve, reject) => {
     const sqlite = new sqlite3.Database(path, mode, (error) =>
-      error === null ? resolve({ sqlite, shared: undefined }) : reject(error),
+      error === null ? resolve({ sqlite, shared: undefined, refusal: undefined }) : reject(error),
     );
   });
 
@@ -27,14 +33,32 @@ export const open = (path: string): Promise<Database> =>
 export const openToRead = (path: string): Promise<Database> => openAs(path, sqlite3.OPEN_READONLY);
 
 /**
+ * Writes everything in the log of a database in WAL mode durably to the database, and empties the log.
+ * A former process may have been unable to sync the log, and nothing written behind such a gap would
+ * be durable. On full storage the log stays.
+ */
+export async function emptyLog(database: Database): Promise<void> {
+  try {
+    await exec(database, 'PRAGMA wal_checkpoint(TRUNCATE)');
+  } catch (error) {
+    ignoring('SQLITE_FULL')(error);
+  }
+}
+
+/**
  * From now on, writes to a database in WAL mode that come at the same time are synced together.
  * SQLite itself syncs the log before it takes anything out of it.
+ * @param failed told once, when a sync has failed: everything is refused from then on
  */
-export async function shareSyncs(database: Database, path: string): Promise<void> {
+export async function shareSyncs(
+  database: Database,
+  path: string,
+  failed: (error: Error) => void,
+): Promise<void> {
   await exec(database, 'PRAGMA synchronous = NORMAL');
   const log = await openFile(`${path}-wal`, 'r');
   await syncPath(dirname(path)); // The log may be new.
-  database.shared = { log, sync: new GroupSync(() => log.datasync()) };
+  database.shared = { log, sync: new GroupSync(() => log.datasync(), failed) };
 }
 
 /**
@@ -43,14 +67,33 @@ export async function shareSyncs(database: Database, path: string): Promise<void
  * @throws Error of SQLite; once a sync has failed that sync's error, and nothing is written
  */
 export async function commit(
-  { sqlite, shared }: Database,
+  database: Database,
   sql: string,
   values: readonly Value[] = [],
 ): Promise<void> {
+  const { sqlite, shared } = database;
   shared?.sync.refuseIfFailed();
-  await new Promise<void>((resolve, reject) => {
-    sqlite.run(sql, values, (error: Error | null) => (error === null ? resolve() : reject(error)));
-  });
+  try {
+    await new Promise<void>((resolve, reject) => {
+      sqlite.run(sql, values, (error: Error | null) =>
+        error === null ? resolve() : reject(error),
+      );
+    });
+  } catch (error) {
+    if (REFUSALS.test(errnoOf(error) ?? '')) database.refusal = toError(error);
+    throw error;
+  }
+  database.refusal = undefined;
+}
+
+/**
+ * After a write that the storage did not take, tries one that changes nothing.
+ * @throws Error of SQLite when the storage still does not take it
+ */
+export async function retryRefused(database: Database): Promise<void> {
+  if (database.refusal === undefined) return;
+  const [row] = await all(database, 'PRAGMA user_version');
+  await run(database, `PRAGMA user_version = ${Number(row?.['user_version'])}`);
 }
 
 /** Resolves when everything that was committed before is durable. */

@@ -4,18 +4,22 @@ import { GroupSync } from '../../../agent/journal/group-sync.ts';
 /** A file whose syncs end when the test says so. */
 function heldFile() {
   const syncs: PromiseWithResolvers<void>[] = [];
-  const sync = new GroupSync(() => {
-    const held = Promise.withResolvers<void>();
-    syncs.push(held);
-    return held.promise;
-  });
+  const failures: string[] = [];
+  const sync = new GroupSync(
+    () => {
+      const held = Promise.withResolvers<void>();
+      syncs.push(held);
+      return held.promise;
+    },
+    ({ message }) => failures.push(message),
+  );
   const settled: string[] = [];
   const ask = (name: string): Promise<unknown> =>
     sync.durable().then(
       () => settled.push(name),
       (error: unknown) => settled.push(`${name}: ${String(error)}`),
     );
-  return { syncs, settled, ask, refuseIfFailed: () => sync.refuseIfFailed() };
+  return { syncs, failures, settled, ask, refuseIfFailed: () => sync.refuseIfFailed() };
 }
 
 const turn = (): Promise<void> =>
@@ -54,8 +58,8 @@ test('who asks later is not served by a sync of before', async (t) => {
   await second;
 });
 
-test('after a sync that failed nothing counts as durable', async (t) => {
-  const { syncs, settled, ask, refuseIfFailed } = heldFile();
+test('after a sync that failed nothing counts as durable, and that is told once', async (t) => {
+  const { syncs, failures, settled, ask, refuseIfFailed } = heldFile();
   refuseIfFailed();
   const first = ask('first');
   await turn();
@@ -64,6 +68,7 @@ test('after a sync that failed nothing counts as durable', async (t) => {
   await Promise.all([first, second, ask('third')]);
   await ask('fourth');
   t.is(syncs.length, 1);
+  t.deepEqual(failures, ['no storage']);
   t.throws(refuseIfFailed, { message: 'no storage' });
   t.deepEqual(
     settled.toSorted(),

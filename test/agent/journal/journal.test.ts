@@ -1,13 +1,16 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import test from 'ava';
 import { type ExecIntent, holdLock, Journal } from '../../../agent/journal/journal.ts';
 import { newAccountId, newDiskId, newJobId, newRequestId } from '../../../shared/ids.ts';
 import type { SandboxExecRow } from '../../../agent/journal/sandbox-journal.ts';
+import { all, close, exec, open, retryRefused, run } from '../../../agent/journal/sqlite.ts';
+import { MiB } from '../../../shared/units.ts';
 import { newSandbox } from '../../helpers/sandbox-records.ts';
+import { mountSmall } from '../../helpers/small-storage.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 
 const newIntent = (begunAt = new Date().toISOString()): ExecIntent => ({
@@ -128,6 +131,62 @@ test('what was acknowledged outlives the agent’s death', async (t) => {
     console.log('begun');
     setInterval(() => {}, 1000);`);
   const journal = await Journal.open(path);
+  t.deepEqual(await journal.execs(), [intent]);
+  await journal.close();
+});
+
+test('a write that the storage does not take counts until one is taken', async (t) => {
+  await using directory = await temporaryDirectory();
+  const database = await open(join(directory.path, 'journal.sqlite'));
+  await run(database, 'CREATE TABLE texts (id TEXT PRIMARY KEY)');
+  const insert = (id: string): Promise<void> => run(database, 'INSERT INTO texts VALUES (?)', [id]);
+  await insert('first');
+  await t.throwsAsync(insert('first'), { code: 'SQLITE_CONSTRAINT' });
+  await t.notThrowsAsync(retryRefused(database), 'the storage has nothing to do with that');
+  await exec(database, 'PRAGMA query_only = ON');
+  await t.notThrowsAsync(retryRefused(database), 'nothing was refused yet');
+  await t.throwsAsync(insert('second'), { code: 'SQLITE_READONLY' });
+  await t.throwsAsync(retryRefused(database), { code: 'SQLITE_READONLY' });
+  await exec(database, 'PRAGMA query_only = OFF');
+  await retryRefused(database);
+  t.is(database.refusal, undefined);
+  await insert('second');
+  t.deepEqual(await all(database, 'SELECT id FROM texts'), [{ id: 'first' }, { id: 'second' }]);
+  await close(database);
+});
+
+test('full storage is told by each write, and by nothing else', async (t) => {
+  await using directory = await temporaryDirectory();
+  const path = join(directory.path, 'small');
+  const storage = mountSmall(path, 4);
+  try {
+    const journal = await Journal.open(join(path, 'journal.sqlite'));
+    const filler = join(path, 'filler');
+    await t.throwsAsync(writeFile(filler, Buffer.alloc(4 * MiB)), { code: 'ENOSPC' });
+    const long = { ...newIntent(), requestId: 'x'.repeat(MiB) };
+    await t.throwsAsync(journal.beginExec(long), { code: 'SQLITE_FULL' });
+    await t.notThrowsAsync(journal.check());
+    await rm(filler);
+    await journal.beginExec(long);
+    await journal.close();
+  } finally {
+    storage.unmount();
+  }
+});
+
+test('an agent begins with an empty log: its own syncs cover all that is in it', async (t) => {
+  await using directory = await temporaryDirectory();
+  const path = join(directory.path, 'journal.sqlite');
+  const intent = newIntent();
+  await killed(`
+    const { Journal } = await import('${module}');
+    const journal = await Journal.open(${JSON.stringify(path)});
+    await journal.beginExec(${JSON.stringify(intent)});
+    console.log('begun');
+    setInterval(() => {}, 1000);`);
+  t.true((await stat(`${path}-wal`)).size > 0);
+  const journal = await Journal.open(path);
+  t.is((await stat(`${path}-wal`)).size, 0);
   t.deepEqual(await journal.execs(), [intent]);
   await journal.close();
 });
