@@ -129,7 +129,8 @@ class StartParts {
 }
 
 /**
- * Storage that does not answer does not keep the host from starting: it is not ready meanwhile.
+ * Storage that does not answer does not keep the host from starting: it is not ready meanwhile. Nor
+ * does a leftover that cannot be removed, which is tried again.
  * @throws Error when the storage is not there
  */
 async function openFiles(
@@ -153,10 +154,11 @@ async function openFiles(
       (await directory.hosts.list()).every((entry) => entry.hostId === hostId),
   });
   const files = new DiskFiles(region, diskSizeBytes, hostId);
-  const prepared = region.check().then(() => files.prepare());
+  const checked = region.check();
+  const prepared = checked.then(() => files.prepare());
   const report = (err: unknown): void => log.error({ err: toError(err) }, 'storage:prepareFailed');
   prepared.catch(report);
-  if (await settledWithin(prepared, LIMITS.startStepMsMax)) await prepared;
+  if (await settledWithin(prepared, LIMITS.startStepMsMax)) await checked;
   else log.error('storage:silent');
   return { region, files };
 }

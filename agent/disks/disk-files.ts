@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, open, readdir, readFile, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { DiskRecord } from '../../shared/directory/disk-record.ts';
-import { errnoOf } from '../../shared/errors.ts';
+import { errnoOf, toError } from '../../shared/errors.ts';
 import type { RootAttrs } from '../../shared/schemas/disk.ts';
 import { type DiskManifest, parseManifest } from '../../shared/schemas/disk-manifest.ts';
 import { exists } from '../system/exists.ts';
@@ -72,14 +72,19 @@ export class DiskFiles {
     this.#asidePrefix = `.${hostId}-`;
   }
 
-  /** Creates the directory and removes what a crash of this host left unfinished. Idempotent. */
+  /**
+   * Creates the directory and removes what a crash of this host left unfinished. Idempotent.
+   * @throws Error when some of that could not be done; {@link removeLeftovers} repeats it
+   */
   async prepare(): Promise<void> {
-    await this.#storage.refuseIfMissing();
-    await mkdir(this.#directory, { recursive: true, mode: 0o700 });
-    for (const name of await readdir(this.#directory)) {
-      const path = join(this.#directory, name);
-      if (!name.startsWith(this.#asidePrefix) || this.#asides.has(path)) continue;
-      await rm(path, { recursive: true, force: true });
+    this.#hasLeftovers = false;
+    try {
+      await this.#storage.refuseIfMissing();
+      await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+      await this.#removeAsides();
+    } catch (error) {
+      this.#hasLeftovers = true;
+      throw error;
     }
   }
 
@@ -144,11 +149,21 @@ export class DiskFiles {
     }
   }
 
-  /** Removes what a removal of this host has set aside and could not delete. */
+  /** Removes what a start or a removal of this host could not delete. @throws Error as {@link prepare} */
   async removeLeftovers(): Promise<void> {
-    if (!this.#hasLeftovers) return;
-    await this.prepare();
-    this.#hasLeftovers = false;
+    if (this.#hasLeftovers) await this.prepare();
+  }
+
+  /** One that cannot be removed leaves the others none the less. @throws Error of the first such */
+  async #removeAsides(): Promise<void> {
+    const names = await readdir(this.#directory);
+    const asides = names
+      .filter((name) => name.startsWith(this.#asidePrefix))
+      .map((name) => join(this.#directory, name))
+      .filter((path) => !this.#asides.has(path));
+    const removals = asides.map((path) => rm(path, { recursive: true, force: true }));
+    const failed = (await Promise.allSettled(removals)).find(({ status }) => status === 'rejected');
+    if (failed?.status === 'rejected') throw toError(failed.reason);
   }
 
   #newAside(): string {

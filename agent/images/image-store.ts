@@ -194,10 +194,7 @@ export class ImageStore {
 
   async #adopt(name: string): Promise<void> {
     const directory = join(this.#directory, name);
-    if (name.startsWith(PARTIAL)) {
-      await rm(directory, { recursive: true, force: true });
-      return;
-    }
+    if (name.startsWith(PARTIAL)) return this.#removePartial(directory);
     try {
       const file = join(directory, RECORD);
       const made = parseRecord(parseJson(await readFile(file, 'utf8')), RECORD);
@@ -206,6 +203,13 @@ export class ImageStore {
     } catch (error) {
       this.#log.error({ directory, err: toError(error) }, 'image:unreadable');
     }
+  }
+
+  /** If the removal fails, the next agent start repeats it. */
+  async #removePartial(directory: string): Promise<void> {
+    await rm(directory, { recursive: true, force: true }).catch((error: unknown) => {
+      this.#log.error({ directory, err: toError(error) }, 'image:removePartialFailed');
+    });
   }
 
   #insert(directory: string, { digest, platform, config }: MadeImage, usedAtMs: number): void {

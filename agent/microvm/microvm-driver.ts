@@ -87,7 +87,9 @@ export class MicrovmDriver implements MachineDriver {
     const { hostId, dataDir, places, shared, cgroups, log } = parts;
     const sandboxesDir = places.sandboxes;
     await mkdir(sandboxesDir, { recursive: true, mode: 0o700 });
-    await shared?.bases.removeLeftovers();
+    await shared?.bases.removeLeftovers().catch((error: unknown) => {
+      log.error({ err: toError(error) }, 'base:removeLeftoversFailed'); // The next start repeats it.
+    });
     const cgroupParent = `${parts.cgroupParent}/${MACHINES_GROUP}`;
     const host = { guestDir, rootDisk, bases: shared?.bases, cgroups, cgroupParent };
     // Probing runs as the uid right before those of sandboxes.

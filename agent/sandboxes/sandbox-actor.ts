@@ -34,7 +34,7 @@ import { endOverdueTransition, handleMachineEvent } from './sandbox-events.ts';
 import { PauseDrain } from './pause-drain.ts';
 import { replacePolicy } from './sandbox-network.ts';
 import { beginPause } from './sandbox-pause.ts';
-import { giveUp, recoverSandbox } from './sandbox-recovery.ts';
+import { giveUpAtLast, recoverSandbox } from './sandbox-recovery.ts';
 import { beginStop, newDiskCheckpoint, stopPaused } from './sandbox-rest.ts';
 import { beginStart, startMachine, type StartState } from './sandbox-start.ts';
 import { StartClock } from './start-clock.ts';
@@ -162,7 +162,7 @@ export class SandboxActor {
         await recoverSandbox(this.#context);
       } catch (error) {
         deps.log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:recoverFailed');
-        await giveUp(this.#context, toError(error));
+        await giveUpAtLast(this.#context, toError(error));
       }
     });
   }

@@ -32,10 +32,33 @@ export async function recoverSandbox(context: SandboxContext): Promise<void> {
 }
 
 /**
- * Ends a sandbox that could not be recovered; it can be started or deleted then. One that may have a
- * checkpoint is paused, also when the storage cannot be read: a resume verifies it.
+ * Ends a sandbox that could not be recovered; it can be started or deleted then. Resolves after the
+ * first attempt: while the journal cannot be written, the others of the host must not wait for it.
  */
-export async function giveUp(context: SandboxContext, error: Error): Promise<void> {
+export async function giveUpAtLast(context: SandboxContext, cause: Error): Promise<void> {
+  const { sandbox, current, deps } = context;
+  const { session } = current;
+  const attempt = async (): Promise<boolean> => {
+    // Its machine's end was handled meanwhile, or it has been started again since.
+    if (current.session !== session) return true;
+    try {
+      await giveUp(context, cause);
+      return true;
+    } catch (error) {
+      deps.log.error({ sandboxId: sandbox.row.id, err: toError(error) }, 'sandbox:giveUpFailed');
+      return false;
+    }
+  };
+  if (await attempt()) return;
+  const again = (): Promise<boolean> => context.send(attempt).catch(() => false);
+  runInBackground('sandbox.giveUp', () => repeatUntilDone(again, sandbox.detached));
+}
+
+/**
+ * A sandbox that may have a checkpoint is paused, also when the storage cannot be read: a resume
+ * verifies it.
+ */
+async function giveUp(context: SandboxContext, error: Error): Promise<void> {
   const { isDeleting, slot, state, vmId } = context.sandbox.row;
   if (isDeleting || slot === undefined) return;
   if (state === 'pausing' || state === 'pending_resume') {

@@ -138,14 +138,17 @@ export class Snapshot {
     throw new AppError('internal_server_error', 'the memory of the snapshot is missing');
   }
 
-  /** Takes over a snapshot that a former agent journalled. */
+  /**
+   * Takes over a snapshot that a former agent journalled. Resolves, after a while, also when the
+   * journal cannot be written: it is tried again.
+   */
   async recover(): Promise<void> {
     this.#isJournalled = true;
     if (this.#isDeleting) return this.#removeUntilGone();
-    if (this.#row.state === 'creating') {
-      await this.#fail('the agent of the host ended while the snapshot was made');
-    }
-    await this.publish();
+    if (this.#row.state !== 'creating') return this.publish();
+    const failed = this.#failAtLast('the agent of the host ended while the snapshot was made');
+    this.#made = failed.then(() => this.publish());
+    await this.settled(LIMITS.startStepMsMax);
   }
 
   /**

@@ -111,11 +111,7 @@ export class TemplateStore {
     ]);
     const store = new TemplateStore(options, { qemuVersion, guestKey, processor });
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    await store.#clearMaker();
-    for (const name of await readdir(directory)) {
-      if (isLeftover(name, options.hostId))
-        await rm(join(directory, name), { recursive: true, force: true });
-    }
+    await store.#removeLeftovers();
     return store;
   }
 
@@ -318,6 +314,20 @@ export class TemplateStore {
 
   #clearMaker(): Promise<void> {
     return clearMachine(this.#options.host, this.#maker);
+  }
+
+  /**
+   * Removes what a former agent left half made. If that fails, the machine is cleared before the next
+   * template is made, and the files are removed by the next agent start.
+   */
+  async #removeLeftovers(): Promise<void> {
+    const { directory, hostId, log } = this.#options;
+    const names = (await readdir(directory)).filter((name) => isLeftover(name, hostId));
+    const removals = names.map((name) => rm(join(directory, name), { recursive: true, force: true }));
+    for (const removal of await Promise.allSettled([this.#clearMaker(), ...removals])) {
+      if (removal.status === 'fulfilled') continue;
+      log.error({ err: toError(removal.reason) }, 'template:removeLeftoversFailed');
+    }
   }
 
   /** Evicts templates, unless other hosts may need them. */

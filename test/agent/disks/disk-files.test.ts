@@ -10,6 +10,7 @@ import { run } from '../../../agent/system/spawn.ts';
 import { newDiskRecord } from '../../helpers/disk-record.ts';
 import { FIRST_LOOP } from '../../helpers/mounted-disk.ts';
 import { regionStorage } from '../../helpers/region-storage.ts';
+import { mountSmall } from '../../helpers/small-storage.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { MiB } from '../../../shared/units.ts';
 import { isFull } from '../../helpers/full.ts';
@@ -109,6 +110,24 @@ test('a disk that cannot be made leaves nothing', async (t) => {
   const tooSmall = new DiskFiles(regionStorage(store.path), 1024, HOST);
   await t.throwsAsync(tooSmall.create(newDiskRecord()));
   t.deepEqual(await readdir(join(store.path, 'disks')), []);
+});
+
+test('a leftover that cannot be removed leaves the others none the less, and goes later', async (t) => {
+  await using store = await storage();
+  const disks = join(store.path, 'disks');
+  const held = `.${HOST}-000000000001`;
+  const mount = mountSmall(join(disks, held, 'mount'), 1);
+  try {
+    await mkdir(join(disks, `.${HOST}-000000000000`));
+    await mkdir(join(disks, `.${HOST}-000000000002`));
+    await t.throwsAsync(store.files.prepare(), { code: 'EBUSY' });
+    t.deepEqual(await readdir(disks), [held]);
+    await t.throwsAsync(store.files.removeLeftovers(), { code: 'EBUSY' });
+  } finally {
+    mount.unmount();
+  }
+  await store.files.removeLeftovers();
+  t.deepEqual(await readdir(disks), []);
 });
 
 test('removing is one step, and may be repeated', async (t) => {

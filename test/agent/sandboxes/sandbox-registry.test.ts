@@ -2,7 +2,9 @@
 import { randomUUID } from 'node:crypto';
 import anyTest from 'ava';
 import type { SandboxRef } from '../../../agent/sandboxes/sandbox-registry.ts';
+import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
 import { newDiskId } from '../../../shared/ids.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import { TimedSandboxes } from '../../helpers/timed-sandboxes.ts';
 
@@ -129,6 +131,29 @@ for (const [state, cut] of [
     t.deepEqual(hosted.machines.faults, []);
   });
 }
+
+test('a sandbox whose end cannot be journalled keeps no other from being taken up', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const [ended, running] = [await host.create(), await host.create()];
+  await hosted.killAgent(time);
+  hosted.machines.vms.get(ended.id)?.stop('killed');
+  let failures = 0;
+  interceptFailpoints(async (point) => {
+    if (point !== 'before journal failed' || failures === 3) return;
+    failures += 1;
+    throw new Error('the disk is full');
+  });
+  t.teardown(() => interceptFailpoints(undefined));
+  await hosted.startAgent();
+  t.is(host.find(running.id).row.state, 'running');
+  await time.pass(LIMITS.removalRetryMsMax);
+  await host.until(host.find(ended.id), 'failed');
+  t.is(failures, 3);
+  await host.find(ended.id).start();
+  await host.until(host.find(ended.id), 'running');
+  t.deepEqual(hosted.machines.faults, []);
+});
 
 for (const outcome of ['is refused', 'is made'] as const) {
   test(`a sandbox is discarded while a fork of it waits that ${outcome}`, async (t) => {

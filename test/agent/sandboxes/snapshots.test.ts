@@ -334,6 +334,36 @@ for (const state of ['running', 'stopped'] as const) {
   });
 }
 
+test('a snapshot whose failure cannot be journalled keeps no agent from starting', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const source = await host.create();
+  interceptFailpoints(async (point) => {
+    if (point === 'before journal snapshot ready') await new Promise(() => {});
+  });
+  await hosted.creator.snapshot(refOf(source), { snapshotId: randomUUID(), name: 'kept' });
+  await time.settle();
+  await hosted.killAgent(time);
+  let isFull = true;
+  interceptFailpoints(async (point) => {
+    if (isFull && point === 'before journal snapshot failed') throw new Error('the disk is full');
+  });
+  let isOver = false;
+  const starting = hosted.startAgent().finally(() => (isOver = true));
+  while (!isOver) await time.pass(100, 100);
+  await starting;
+  t.is(host.find(source.id).row.state, 'running');
+  t.is((await hosted.journalledSnapshots())[0]?.state, 'creating');
+  isFull = false;
+  await time.pass(LIMITS.removalRetryMsMax);
+  t.is((await hosted.journalledSnapshots())[0]?.state, 'failed');
+  const { items } = await directory().list(hosted.accountId, {});
+  t.deepEqual(
+    items.map(({ status }) => status),
+    ['failed'],
+  );
+});
+
 /** Makes a snapshot, creates a sandbox of it, and deletes both. */
 async function useSnapshot(host: TimedSandboxes, source: SandboxActor): Promise<void> {
   const { registry, creator } = host.hosted;
