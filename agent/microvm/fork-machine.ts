@@ -34,7 +34,7 @@ export async function forkRunning(
   const { disks } = pathsOf(host, vmId);
   const directory = directoryOf(host, vmId);
   const base = await findBase(directory, host);
-  const { machine, channel, template } = running.live();
+  const { machine, channel, template } = await running.live();
   await requireAnswers(machine, channel);
   const uid = await ownerOfDisk(disks);
   // The new layer is in the chain before anything writes to it, so the chain's record never lags

@@ -41,13 +41,13 @@ export const pathsOf = (host: MicrovmHost, vmId: string): ReturnType<typeof mach
 
 /**
  * Begins to control a machine whose processes run.
- * @param template the template that its memory started from; undefined when it cannot be found
+ * @param template finds the template that its memory started from
  */
 export const watchMachine = (
   host: MicrovmHost,
   { vmId }: Pick<MachineSpec, 'vmId'>,
   identity: MachineIdentity,
-  template: Template | undefined,
+  template: () => Promise<Template>,
 ): MicrovmMachine =>
   new MicrovmMachine({
     ...{ vmId, identity, template },

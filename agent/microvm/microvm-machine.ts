@@ -24,8 +24,8 @@ const EXPECTED: ReadonlySet<string> = new Set(['paused', 'prelaunch', 'inmigrate
 
 interface VmParts extends MachineParts {
   readonly vmId: string;
-  /** The template that its memory started from; undefined when it cannot be found. */
-  readonly template: Template | undefined;
+  /** Finds the template that its memory started from. @throws Error when that cannot be read */
+  readonly template: () => Promise<Template>;
 }
 
 /** A running QEMU, whichever agent started it. */
@@ -67,16 +67,14 @@ export class MicrovmMachine extends KeptMachine {
 
   /**
    * The parts that a pause or fork needs.
-   * @throws MachineFault when monitor or guest do not answer
+   * @throws MachineFault when monitor or guest do not answer; Error without its template
    */
-  live(): { machine: LiveMachine; channel: GuestChannel; template: Template } {
+  async live(): Promise<{ machine: LiveMachine; channel: GuestChannel; template: Template }> {
+    const template = await this.#template();
     const { client } = this.#monitor;
     const { channel } = this.guest;
-    const { template } = this.#parts;
     if (client === undefined) throw new QmpUnavailableError('the virtual machine does not answer');
     if (channel === undefined) throw new GuestUnavailableError('the guest does not answer');
-    if (template === undefined)
-      throw new Error('the template that its memory started from cannot be found');
     return { machine: { pid: this.pid, monitor: client, guest: channel }, channel, template };
   }
 
@@ -101,6 +99,14 @@ export class MicrovmMachine extends KeptMachine {
       if (this.detached.aborted) return;
       this.#parts.log.warn({ err: toError(err), vmId: this.#parts.vmId }, 'machine:thawFailed');
     });
+  }
+
+  async #template(): Promise<Template> {
+    try {
+      return await this.#parts.template();
+    } catch (cause) {
+      throw new Error('the template that its memory started from cannot be found', { cause });
+    }
   }
 
   protected keeperEnded(keeper: ProcessId): Promise<void> {

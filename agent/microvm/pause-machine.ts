@@ -17,7 +17,7 @@ export async function pauseRunning(
   running: MicrovmMachine,
 ): Promise<void> {
   const { checkpoint, disks } = pathsOf(host, vmId);
-  const { machine, template } = running.live();
+  const { machine, template } = await running.live();
   const written = await writtenLayers(disks);
   await running.checkpointRemoved;
   try {

@@ -147,5 +147,5 @@ async function launchMachine(
   await recordTemplate(run, template.key);
   const identity = await readIdentity(run);
   if (identity === undefined) throw new Error('the shim recorded no identity of the machine');
-  return watchMachine(host, spec, identity, template);
+  return watchMachine(host, spec, identity, () => Promise.resolve(template));
 }

@@ -5,7 +5,7 @@ import { parseJson } from '../../../shared/json.ts';
 import { compile } from '../../../shared/validate.ts';
 import { listNames, machinePaths } from '../qemu/machine-directory.ts';
 import { templateOf } from './checkpoint.ts';
-import { isStorageError } from './template.ts';
+import { isStorageError, type Template } from './template.ts';
 
 /** Kept in a machine's run directory, so that a later agent that recovers it finds its template. */
 const MEMORY_FILE = 'memory.json';
@@ -23,6 +23,28 @@ export const recordTemplate = (runDir: string, key: string): Promise<void> =>
 export async function recordedTemplate(runDir: string): Promise<string> {
   const text = await readFile(join(runDir, MEMORY_FILE), 'utf8');
   return parseMemory(parseJson(text), MEMORY_FILE).template;
+}
+
+/**
+ * Finds the template of a machine that a former agent started: again at each call after the storage
+ * did not tell. One that is missing or damaged stays lost, because another may be made in its place,
+ * which has the same key and not the memory that the machine stands on.
+ * @param byKey reads a template, or finds it among those that are open
+ */
+export function templateOfRecovered(
+  runDir: string,
+  byKey: (key: string) => Promise<Template>,
+): () => Promise<Template> {
+  let finding: Promise<Template> | undefined;
+  const find = async (): Promise<Template> => {
+    try {
+      return await byKey(await recordedTemplate(runDir));
+    } catch (error) {
+      if (isStorageError(error)) finding = undefined;
+      throw error;
+    }
+  };
+  return () => (finding ??= find());
 }
 
 /**
