@@ -78,7 +78,11 @@ export class MicrovmMachine extends KeptMachine {
     return { machine: { pid: this.pid, monitor: client, guest: channel }, channel, template };
   }
 
-  /** Continues a machine whose pause or fork a former agent did not finish; otherwise a no-op. */
+  /**
+   * Continues a machine whose pause or fork a former agent did not finish; otherwise a no-op. A guest
+   * that does not answer in time is thawed when it does.
+   * @throws Error when QEMU does not answer, or cannot continue it
+   */
   async continueAfterCrash(): Promise<void> {
     const signal = AbortSignal.timeout(GUEST_OPEN_MS);
     // The machine first: the guest of a stopped machine cannot answer.
@@ -86,7 +90,12 @@ export class MicrovmMachine extends KeptMachine {
     // The guest has ended; `ended` will resolve.
     if (OBSERVED[await statusOf(machine)] !== undefined) return;
     await continueMachine(machine);
-    await this.guest.call(signal, (channel) => channel.thaw());
+    await this.guest
+      .call(signal, (channel) => channel.thaw())
+      .catch((error: unknown) => {
+        this.#warnOfThaw(error);
+        this.thawWhenAnswering();
+      });
   }
 
   /**
@@ -95,10 +104,14 @@ export class MicrovmMachine extends KeptMachine {
    */
   thawWhenAnswering(): void {
     const thaw = this.guest.call(this.detached, (channel) => channel.thaw());
-    thaw.catch((err: unknown) => {
-      if (this.detached.aborted) return;
-      this.#parts.log.warn({ err: toError(err), vmId: this.#parts.vmId }, 'machine:thawFailed');
+    thaw.catch((error: unknown) => {
+      if (!this.detached.aborted) this.#warnOfThaw(error);
     });
+  }
+
+  #warnOfThaw(error: unknown): void {
+    const { log, vmId } = this.#parts;
+    log.warn({ err: toError(error), vmId }, 'machine:thawFailed');
   }
 
   async #template(): Promise<Template> {

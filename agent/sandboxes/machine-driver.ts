@@ -199,7 +199,8 @@ export interface MachineDriver {
   fork(vmId: string, child: MachineOwner, continued?: () => void): Promise<void>;
   /**
    * Lets a recovered machine continue if a former agent ended during its pause or fork; does
-   * nothing otherwise.
+   * nothing otherwise. A guest that is slow to answer has its processes go on when it does.
+   * @throws Error when it does not continue; may be repeated
    */
   continueAfterCrash(vmId: string): Promise<void>;
   /**

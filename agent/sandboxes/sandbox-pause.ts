@@ -50,7 +50,7 @@ export async function handlePauseFailed(context: SandboxContext, error: Error): 
   await continueRunning(context, `it could not be paused: ${error.message}`);
 }
 
-export async function continueRunning(
+async function continueRunning(
   { sandbox, execs, processes }: SandboxContext,
   message: string,
 ): Promise<void> {

@@ -1,12 +1,12 @@
 import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { repeatUntilDone } from '../queues/until-done.ts';
-import type { MachineSpec } from './machine-driver.ts';
+import type { Machine, MachineSpec } from './machine-driver.ts';
 import { copyMsMax } from './copy-gate.ts';
 import { awaitImage } from './image-wait.ts';
 import { cleanUp } from './sandbox-cleanup.ts';
 import type { SandboxContext } from './sandbox-context.ts';
-import { continueRunning, handlePaused, PAUSED } from './sandbox-pause.ts';
+import { handlePaused, PAUSED } from './sandbox-pause.ts';
 import { beginStop, finish, toExitMessage } from './sandbox-rest.ts';
 import { machineSpec } from './sandbox-row.ts';
 import { handleDiskLost, handleStarted, holdDisks, startMachine } from './sandbox-start.ts';
@@ -14,6 +14,7 @@ import { handleDiskLost, handleStarted, holdDisks, startMachine } from './sandbo
 /* Recovery of a sandbox after its agent was restarted. */
 
 const NOT_CONTINUED = 'it did not continue in time after the agent of the host ended';
+const NOT_PAUSED = 'the agent of the host ended meanwhile';
 
 /** Continues from the journalled state, whatever the former agent was doing. */
 export async function recoverSandbox(context: SandboxContext): Promise<void> {
@@ -125,24 +126,37 @@ async function takeOver(context: SandboxContext): Promise<void> {
   execs.attach(found.guest);
   processes.connect(found.guest);
   sandbox.resumeLimits();
-  if (sandbox.row.state === 'pausing') {
-    await deps.driver.continueAfterCrash(spec.vmId);
-    const message = 'it could not be paused: the agent of the host ended meanwhile';
-    return continueRunning(context, message);
-  }
-  continueFork(context, spec.vmId);
-  sandbox.announceState('recovered');
+  continueCopied(context, found);
+  // As an event, which is repeated while it cannot be journalled: the machine is sound.
+  if (sandbox.row.state === 'pausing')
+    current.report(session, { kind: 'pauseFailed', error: new Error(NOT_PAUSED) });
+  else sandbox.announceState('recovered');
 }
 
-/** Has a machine continue that may have been frozen for a fork; actions wait until it answers. */
-function continueFork({ sandbox, current, copies, deps }: SandboxContext, vmId: string): void {
-  const { id: sandboxId, config } = sandbox.row;
-  const continuing = deps.driver.continueAfterCrash(vmId).catch((error: unknown) => {
-    deps.log.warn({ sandboxId, err: toError(error) }, 'sandbox:continueFailed');
-  });
-  copies.hold(continuing, copyMsMax(config.memSizeMib), () => {
-    current.killOverdue(NOT_CONTINUED);
-  });
+/**
+ * Has a machine continue that may have been stopped for a fork or pause. Actions wait for that; a
+ * machine that does not continue in time is killed, as after a fork.
+ */
+function continueCopied(
+  { sandbox, current, copies, deps }: SandboxContext,
+  machine: Machine,
+): void {
+  const { id: sandboxId, vmId, config } = sandbox.row;
+  const attempt = async (): Promise<boolean> => {
+    if (current.machine !== machine) return true; // The machine has ended.
+    try {
+      await deps.driver.continueAfterCrash(vmId);
+      return true;
+    } catch (error) {
+      deps.log.warn({ sandboxId, err: toError(error) }, 'sandbox:continueFailed');
+      return false;
+    }
+  };
+  const continuing = async (): Promise<void> => {
+    if (!(await attempt())) await repeatUntilDone(attempt, sandbox.detached);
+  };
+  const over = Promise.race([continuing(), machine.ended]);
+  copies.hold(over, copyMsMax(config.memSizeMib), () => current.killOverdue(NOT_CONTINUED));
 }
 
 /**

@@ -149,7 +149,11 @@ class InMemoryMachine implements Machine {
   async continueAfterCrash(): Promise<void> {
     await this.#effect('continue machine', () => undefined);
     if (!this.vm.isRunning) return; // Its end is told by itself.
-    await this.#ask((channel) => channel.thaw(), GUEST_MS_MAX);
+    const thaw = (channel: GuestChannel): Promise<void> => channel.thaw();
+    await this.#ask(thaw, GUEST_MS_MAX).catch(() => {
+      // It is thawed when it answers.
+      this.guest.call(this.guest.closed, thaw).catch(() => undefined);
+    });
   }
 
   async fork(child: MachineOwner): Promise<void> {

@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import anyTest from 'ava';
 import type { SandboxRef } from '../../../agent/sandboxes/sandbox-registry.ts';
+import { copyMsMax } from '../../../agent/sandboxes/copy-gate.ts';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
 import { newDiskId } from '../../../shared/ids.ts';
 import { LIMITS } from '../../../shared/limits.ts';
@@ -131,6 +132,76 @@ for (const [state, cut] of [
     t.deepEqual(hosted.machines.faults, []);
   });
 }
+
+/** Kills the agent while the guest stands still, and starts the next one. */
+async function killWhileFrozen(host: TimedSandboxes, id: string, action: 'fork' | 'pause') {
+  const { hosted, time } = host;
+  const { gate } = hosted;
+  const cut = action === 'fork' ? 'before copy memory' : 'before save memory';
+  const reached = Promise.withResolvers<void>();
+  hosted.gate = async (point, at) => {
+    if (point !== cut) return gate(point, at);
+    reached.resolve();
+    await new Promise(() => {});
+  };
+  const ref = { accountId: hosted.accountId, sandboxId: id };
+  if (action === 'fork') hosted.creator.fork(ref, fork('copy')).catch(() => undefined);
+  else await host.find(id).pause();
+  await reached.promise;
+  await hosted.killAgent(time);
+  hosted.gate = gate;
+}
+
+for (const action of ['fork', 'pause'] as const) {
+  test(`processes go on, however slowly, that stood still for a ${action} when the agent was killed`, async (t) => {
+    await using host = await TimedSandboxes.open(redis.redis);
+    const { hosted, time } = host;
+    const { id } = await host.create();
+    await killWhileFrozen(host, id, action);
+    const guest = hosted.machines.vms.get(id)?.guest;
+    t.true(guest?.isFrozen);
+    const { gate } = hosted;
+    let failures = 0;
+    hosted.gate = async (point, at) => {
+      if (point === 'before continue machine' && failures < 2) {
+        failures += 1;
+        throw new Error('the machine does not answer');
+      }
+      await gate(point, at);
+    };
+    if (guest !== undefined) guest.isSilent = true;
+    await hosted.startAgent();
+    await host.until(host.find(id), 'running');
+    await time.pass(30_000);
+    t.is(failures, 2);
+    t.true(guest?.isFrozen, 'it was not reached yet');
+    if (guest !== undefined) guest.isSilent = false;
+    await time.pass(10_000);
+    t.false(guest?.isFrozen);
+    t.is(host.find(id).row.state, 'running');
+    t.deepEqual(hosted.machines.faults, []);
+  });
+}
+
+test('a machine that nothing continues after its agent was killed in a fork is ended', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const { id, row } = await host.create();
+  await killWhileFrozen(host, id, 'fork');
+  const { gate } = hosted;
+  hosted.gate = async (point, at) => {
+    if (point === 'before continue machine') throw new Error('the machine does not answer');
+    await gate(point, at);
+  };
+  await hosted.startAgent();
+  t.is(host.find(id).row.state, 'running');
+  await time.pass(copyMsMax(row.config.memSizeMib) + 1_000);
+  await host.until(host.find(id), 'failed');
+  t.is(host.find(id).row.exitReason, 'killed_by_host');
+  await host.find(id).start();
+  await host.until(host.find(id), 'running');
+  t.deepEqual(hosted.machines.faults, []);
+});
 
 test('a sandbox whose end cannot be journalled keeps no other from being taken up', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);
