@@ -7,10 +7,11 @@ import type { ReadinessCheck } from '../shared/http/ops-server.ts';
 import type { ReplicaConfirmation } from '../shared/directory/replica-confirmation.ts';
 import type { Deps } from './services/deps.ts';
 import { Authenticator } from '../shared/directory/authenticator.ts';
+import { BodyShares } from './http/body-shares.ts';
 import { audited, type AuditLogs } from './http/middleware/audit.ts';
 import { confirmWrites } from './http/middleware/confirm-writes.ts';
 import { crossOrigin } from './http/middleware/cross-origin.ts';
-import { endpoint } from './http/middleware/endpoint.ts';
+import { endpoint, type SharedParts } from './http/middleware/endpoint.ts';
 import { renderErrors } from './http/middleware/errors.ts';
 import { requestLog } from './http/middleware/request-log.ts';
 import type { RequestState } from './http/middleware/request-state.ts';
@@ -47,24 +48,21 @@ const collectionOf = (path: string): string => path.split('/', 3)[2]?.toLowerCas
 function stepsOf(
   route: Route,
   { deps, logs, confirmation }: AppOptions,
-  authenticator: Authenticator,
+  parts: SharedParts,
 ): Middleware<RequestState>[] {
-  const work = endpoint(deps, authenticator, route);
+  const work = endpoint(deps, parts, route);
   return changes(route) ? [confirmWrites(confirmation), audited(route, logs), work] : [work];
 }
 
 const passOn: Middleware<RequestState> = (_ctx, next) => next();
 
 /** A router tries its routes in turn, so each collection of the API has a router of its own. */
-function routeApi(
-  options: AppOptions,
-  authenticator: Authenticator,
-): RouterMiddleware<RequestState> {
+function routeApi(options: AppOptions, parts: SharedParts): RouterMiddleware<RequestState> {
   const routers = new Map<string, Router<RequestState>>();
   for (const route of routes) {
     const collection = collectionOf(route.path);
     const router = routers.get(collection) ?? new Router<RequestState>();
-    router[route.method](routerPath(route.path), ...stepsOf(route, options, authenticator));
+    router[route.method](routerPath(route.path), ...stepsOf(route, options, parts));
     routers.set(collection, router);
   }
   const served = new Map([...routers].map(([collection, router]) => [collection, router.routes()]));
@@ -87,7 +85,8 @@ export function createApp(options: AppOptions): Koa<RequestState> {
   });
   router.get('/docs{/*page}', serveDocs(document));
   const { trustedProxies } = http;
-  const callers = { authenticator, publicBaseUrl, allowedOrigins, trustedProxies };
+  const bodies = new BodyShares();
+  const callers = { authenticator, bodies, publicBaseUrl, allowedOrigins, trustedProxies };
   router.post(MCP_PATH, serveMcp({ ...mcp, ...callers }));
   mountConsole(router, authenticator, deps, options);
   router.get('/healthz', (ctx) => {
@@ -103,7 +102,7 @@ export function createApp(options: AppOptions): Koa<RequestState> {
   app.use(requestLog(log, durations));
   app.use(renderErrors(log));
   app.use(crossOrigin(deps, allowedOrigins));
-  app.use(routeApi(options, authenticator));
+  app.use(routeApi(options, { authenticator, bodies }));
   app.use(router.routes());
   app.use((ctx) => {
     const tried = (Reflect.get(ctx, 'matched') ?? []) as { methods: string[] }[];

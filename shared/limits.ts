@@ -20,6 +20,11 @@ export const LIMITS = {
   transferStalledMs: 64_000,
   transferCrowdedStalledMs: 10_000,
   requestBodyBytesMax: 8 * MiB, // A command of 1 MiB whose every byte is escaped as \u00XX fits.
+  // Bodies that a control node has under way: beyond the first bytes of each, accounts share pieces
+  // of memory, 128 MiB in all.
+  bodyUncountedBytesMax: 16 * KiB,
+  bodyPieceBytes: 64 * KiB,
+  bodyPiecesPerNodeMax: 2048,
   // In the header X-Ignored-Fields; a name is cut before it is percent-encoded.
   ignoredFieldsListedMax: 16,
   ignoredFieldNameLengthMax: 64,
@@ -433,6 +438,7 @@ export const LIMITS = {
   // How often one address may try to join, and how long tokens for that live.
   joinAttemptsPerAddressMax: 20,
   joinAttemptsWithinMs: 60_000,
+  joinBodyBytesMax: 1 * KiB, // Anyone may send it: no key is asked for.
   joinTokenTtlMsMax: 24 * 3_600_000,
   directorySpaceCheckMs: 1_000,
   directoryLowTtlMs: 3_000,

@@ -105,6 +105,8 @@ export interface Route<
   readonly body?: B;
   /** A body may be left out. */
   readonly bodyOptional?: boolean;
+  /** How many bytes a body has at most, where that is less than for all others. */
+  readonly bodyBytesMax?: number;
   /** Creates or runs something: an `Idempotency-Key` makes it happen once. */
   readonly idempotent?: boolean;
   /** A body in which an object has the same key twice is refused. */

@@ -9,6 +9,7 @@ import { clientAddress } from '../../shared/http/client-address.ts';
 import { allowsOrigin } from '../../shared/http/cross-origin.ts';
 import { lingerAfterAnswer } from '../../shared/http/early-answer.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import type { BodyShares } from '../http/body-shares.ts';
 import { API_VERSION } from '../http/openapi.ts';
 import type { RequestState } from '../http/middleware/request-state.ts';
 import type { CallName, Cancellations } from './cancellations.ts';
@@ -19,6 +20,7 @@ export interface McpOptions {
   readonly ownApi: OwnApi;
   readonly cancellations: Cancellations;
   readonly authenticator: Authenticator;
+  readonly bodies: BodyShares;
   /** Where callers reach this API; its own pages may use it. */
   readonly publicBaseUrl: string;
   /** The operator's setting: pages of other origins that may. */
@@ -121,7 +123,7 @@ async function answer(
 
 /** Serves tools for language models by the Model Context Protocol (docs/mcp.md). */
 export function serveMcp(options: McpOptions): Middleware<RequestState> {
-  const { ownApi, cancellations, authenticator } = options;
+  const { ownApi, cancellations, authenticator, bodies } = options;
   const places = new FairShares(LIMITS.mcpCallsPerNodeMax);
   return async (ctx) => {
     const { req, res, state } = ctx;
@@ -130,7 +132,8 @@ export function serveMcp(options: McpOptions): Middleware<RequestState> {
     const authorization = ctx.get('authorization');
     const { accountId, keyId } = await authenticator.authenticate(authorization);
     using _place = takePlace(places, accountId);
-    const message = await readMessage(req).finally(() => {
+    using held = bodies.begin(accountId);
+    const message = await readMessage(req, held).finally(() => {
       if (!req.complete) lingerAfterAnswer(req, res);
     });
     const { method, id, params } = message;

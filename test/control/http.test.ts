@@ -1,5 +1,6 @@
 import { gzipSync } from 'node:zlib';
 import { LIMITS } from '../../shared/limits.ts';
+import { KiB } from '../../shared/units.ts';
 import type { ApiBody, ApiClient } from '../helpers/api.ts';
 import { createDisk, newName } from '../helpers/disks.ts';
 import { type RawReply, request, sendRaw } from '../helpers/raw-http.ts';
@@ -160,6 +161,16 @@ test('a body that is too large is refused, even if it is small while compressed'
   await bomb.text();
   const fits = JSON.stringify({ name: newName(), filler: 'x'.repeat(1024) });
   t.is((await api.call('POST', '/api/disks', fits)).status, 201, 'the server goes on');
+});
+
+test('without a key a body may only be small and plain', async (t) => {
+  const path = '/api/hosts/join';
+  const json = { 'content-type': 'application/json', authorization: '' };
+  const large = await send(t.context, 'POST', path, json, `{"name":"${'x'.repeat(2 * KiB)}"}`);
+  t.deepEqual([large.status, parse(large).code], [413, 'body_too_large']);
+  const zipped = await send(t.context, 'POST', path, { ...json, 'content-encoding': 'gzip' }, '{}');
+  t.deepEqual([zipped.status, parse(zipped).code], [400, 'bad_request']);
+  t.regex(parse(zipped).error ?? '', /Content-Encoding/u);
 });
 
 test('a body with a method that takes none is refused', async (t) => {

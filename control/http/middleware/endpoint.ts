@@ -1,8 +1,7 @@
-import { koaBody } from 'koa-body';
 import type { Middleware } from 'koa';
 import Type from 'typebox';
 import type { Caller } from '../../../shared/directory/api-keys.ts';
-import { AppError, toError } from '../../../shared/errors.ts';
+import { AppError } from '../../../shared/errors.ts';
 import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
 import { clientAddress } from '../../../shared/http/client-address.ts';
 import { findDuplicateKey, JsonRefused, parseCallerJson } from '../../../shared/json.ts';
@@ -13,8 +12,10 @@ import { limitReached, quotaHeaders, tooManyRequests } from '../../services/acco
 import type { Deps } from '../../services/deps.ts';
 import type { EnvelopeReply, Reply, Route, StreamReply } from '../route.ts';
 import { answerOnce } from '../answer-once.ts';
+import type { BodyShares, HeldBody } from '../body-shares.ts';
 import { requireScope } from '../key-rights.ts';
 import { hasLongText, streamEnvelope } from '../long-answer.ts';
+import { readBody } from '../read-body.ts';
 import { addsToDirectory, readsJson } from '../route-errors.ts';
 import type { Authenticator } from '../../../shared/directory/authenticator.ts';
 import { timerMs } from '../../../shared/units.ts';
@@ -27,36 +28,16 @@ const EXECS: ReadonlySet<Route['event']> = new Set(['disk.exec', 'sandbox.exec']
 const NEVER_ABORTED = new AbortController().signal;
 const PUBLIC: Caller = { accountId: '', organization: '', keyId: '', scopes: [] };
 
-// The body is read as text: it is parsed below, within bounds. Many tools send JSON without saying
-// so (curl -d); nothing else is ever meant here.
-const readText = koaBody({
-  textTypes: [
-    'application/json',
-    'application/*+json',
-    'application/x-www-form-urlencoded',
-    'text/plain',
-  ],
-  textLimit: LIMITS.requestBodyBytesMax,
-  includeUnparsed: true,
-  urlencoded: false,
-  json: false,
-  multipart: false,
-});
+// Many tools send JSON without saying so (curl -d); nothing else is ever meant here.
+const JSON_TYPES = [
+  'application/json',
+  'application/*+json',
+  'application/x-www-form-urlencoded',
+  'text/plain',
+];
 
 const carriesBody = (ctx: RequestContext): boolean =>
   ctx.request.length !== undefined ? ctx.request.length > 0 : ctx.get('transfer-encoding') !== '';
-
-/** A body that cannot be read is always the caller's fault. */
-function toBodyError(error: Error): AppError {
-  const status: unknown = Reflect.get(error, 'status');
-  if (status === 413) return new AppError('body_too_large', 'the request body is too large');
-  return new AppError('bad_request', `the request body cannot be decoded: ${error.message}`);
-}
-
-function rawBodyOf(ctx: RequestContext): string {
-  const raw: unknown = Reflect.get(ctx.request, 'rawBody');
-  return typeof raw === 'string' ? raw : '';
-}
 
 function parseBody(text: string): unknown {
   if (text === '') return {};
@@ -69,25 +50,36 @@ function parseBody(text: string): unknown {
   }
 }
 
-async function readBody(ctx: RequestContext, keysUnique: boolean): Promise<unknown> {
-  if (!carriesBody(ctx)) return undefined;
-  try {
-    await readText(ctx, () => Promise.resolve());
-  } catch (error) {
-    throw toBodyError(toError(error));
-  }
-  if (Reflect.get(ctx.request, 'body') === undefined) {
+/** Leaves nothing of a body unread on a connection that goes on. */
+function dropRest({ req, res }: RequestContext): void {
+  if (req.complete) req.resume();
+  // A body of which nothing was read is dropped by Node.
+  else if (req.readableDidRead) lingerAfterAnswer(req, res);
+}
+
+async function readText(ctx: RequestContext, route: Route, held: HeldBody): Promise<string> {
+  if (typeof ctx.is(JSON_TYPES) !== 'string') {
     throw new AppError('bad_request', 'send the body as JSON, with Content-Type: application/json');
   }
-  const body = parseBody(rawBodyOf(ctx));
-  const duplicate = keysUnique ? findDuplicateKey(rawBodyOf(ctx)) : undefined;
-  if (duplicate !== undefined) {
-    throw new AppError(
-      'bad_request',
-      `the key ${JSON.stringify(duplicate)} occurs twice in the body`,
-    );
+  const { bodyBytesMax: bytesMax = LIMITS.requestBodyBytesMax, scope } = route;
+  // A few compressed bytes may become very many: nobody may send them without a key.
+  const bounds = { bytesMax, mayBeCompressed: scope !== 'public', held };
+  try {
+    return await readBody(ctx.req, bounds);
+  } catch (error) {
+    dropRest(ctx);
+    throw error;
   }
-  return body;
+}
+
+function readJson(text: string, { bodyKeysUnique }: Route): unknown {
+  const body = parseBody(text);
+  const duplicate = bodyKeysUnique === true ? findDuplicateKey(text) : undefined;
+  if (duplicate === undefined) return body;
+  throw new AppError(
+    'bad_request',
+    `the key ${JSON.stringify(duplicate)} occurs twice in the body`,
+  );
 }
 
 /** Unknown input is ignored, as the wire contract asks; the answer says what was. */
@@ -132,8 +124,8 @@ function checkKey(key: string): string {
 /**
  * A result that a key with an end has made ends with it: no other key gets that as its own answer.
  */
-const fingerprintOf = (ctx: RequestContext, { keyId, endsAt }: Caller): string =>
-  sha256(`${ctx.method} ${ctx.path}\n${rawBodyOf(ctx)}${endsAt === undefined ? '' : `\n${keyId}`}`);
+const fingerprintOf = (ctx: RequestContext, text: string, { keyId, endsAt }: Caller): string =>
+  sha256(`${ctx.method} ${ctx.path}\n${text}${endsAt === undefined ? '' : `\n${keyId}`}`);
 
 /** An upload may be answered before all of it was read; the connection is of no more use then. */
 async function withUpload<T>(
@@ -173,14 +165,14 @@ async function refuseIfFull({ directory }: Deps, { accountId }: Caller): Promise
   if (reached !== undefined) throw limitReached(reached);
 }
 
-/** @throws AppError `bad_request`, `body_too_large` */
-async function readInput(
+/** @throws AppError `bad_request` */
+function checkInput(
   ctx: RequestContext,
   route: Route,
   check: ((input: unknown, where: string) => unknown) | undefined,
-): Promise<unknown> {
-  if (!readsJson(route)) return undefined;
-  const body = await readBody(ctx, route.bodyKeysUnique === true);
+  text: string | undefined,
+): unknown {
+  const body = text === undefined ? undefined : readJson(text, route);
   // Before the check: a required field that is misspelt is missing, too.
   nameIgnored(ctx, route, body);
   if (check === undefined) return undefined;
@@ -199,12 +191,19 @@ function endStream({ stream }: StreamReply, { events }: Route, { endsAt }: Calle
   stream.once('close', () => clearTimeout(timer));
 }
 
+interface Work {
+  readonly caller: Caller;
+  /** Of the request's body. */
+  readonly text: string | undefined;
+  readonly run: (callerGone: () => AbortSignal) => Promise<Reply>;
+}
+
 /** Answers once for each `Idempotency-Key`, if the request has one. */
 async function answer(
   deps: Deps,
   ctx: RequestContext,
   route: Route,
-  { caller, run }: { caller: Caller; run: (callerGone: () => AbortSignal) => Promise<Reply> },
+  { caller, text, run }: Work,
 ): Promise<void> {
   const key = route.idempotent === true ? ctx.req.headers['idempotency-key'] : undefined;
   if (key === undefined) {
@@ -214,7 +213,7 @@ async function answer(
     return renderStream(ctx, reply);
   }
   const { requestId } = ctx.state;
-  const fingerprint = fingerprintOf(ctx, caller);
+  const fingerprint = fingerprintOf(ctx, text ?? '', caller);
   const call = {
     accountId: caller.accountId,
     key: checkKey(String(key)),
@@ -228,10 +227,16 @@ async function answer(
   if (!('stream' in reply)) render(ctx, reply);
 }
 
+/** Parts that all endpoints of a node share. */
+export interface SharedParts {
+  readonly authenticator: Authenticator;
+  readonly bodies: BodyShares;
+}
+
 /** Turns a route into middleware: credentials, then every part of the input, then the handler. */
 export function endpoint(
   deps: Deps,
-  authenticator: Authenticator,
+  { authenticator, bodies }: SharedParts,
   route: Route,
 ): Middleware<RequestState> {
   const checkParams = compile(route.params ?? Anything, { coerce: true });
@@ -247,7 +252,10 @@ export function endpoint(
     nameIgnored(ctx, route);
     const query = checkQuery?.({ ...ctx.query }, 'query') ?? {};
     if (addsToDirectory(route)) deps.directorySpace.refuseIfLow();
-    const body = await readInput(ctx, route, checkBody);
+    using held = bodies.begin(caller.accountId);
+    const hasBody = readsJson(route) && carriesBody(ctx);
+    const text = hasBody ? await readText(ctx, route, held) : undefined;
+    const body = readsJson(route) ? checkInput(ctx, route, checkBody, text) : undefined;
     const further = route.furtherScope?.(body);
     if (further !== undefined) requireScope(caller, further);
     if (route.fillsDisks === true) await refuseIfFull(deps, caller);
@@ -270,7 +278,7 @@ export function endpoint(
         callerGone,
         note: (fields) => Object.assign(state.notes, fields),
       });
-    await answer(deps, ctx, route, { caller, run });
+    await answer(deps, ctx, route, { caller, text, run });
     const isReplay = ctx.response.get('idempotency-replayed') === 'true';
     if (EXECS.has(route.event) && !isReplay) deps.usage.count(caller.accountId, 'execs');
   };
