@@ -86,7 +86,7 @@ export function createApp(options: AppOptions): Koa<RequestState> {
   router.get('/docs{/*page}', serveDocs(document));
   const { trustedProxies } = http;
   const bodies = new BodyShares();
-  const callers = { authenticator, bodies, publicBaseUrl, allowedOrigins, trustedProxies };
+  const callers = { deps, authenticator, bodies, publicBaseUrl, allowedOrigins, trustedProxies };
   router.post(MCP_PATH, serveMcp({ ...mcp, ...callers }));
   mountConsole(router, authenticator, deps, options);
   router.get('/healthz', (ctx) => {

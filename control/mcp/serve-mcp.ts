@@ -12,6 +12,8 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { BodyShares } from '../http/body-shares.ts';
 import { API_VERSION } from '../http/openapi.ts';
 import type { RequestState } from '../http/middleware/request-state.ts';
+import { takeRequest } from '../http/middleware/take-request.ts';
+import type { Deps } from '../services/deps.ts';
 import type { CallName, Cancellations } from './cancellations.ts';
 import type { OwnApi } from './own-api.ts';
 import { type McpMessage, readMessage } from './read-message.ts';
@@ -21,6 +23,8 @@ export interface McpOptions {
   readonly cancellations: Cancellations;
   readonly authenticator: Authenticator;
   readonly bodies: BodyShares;
+  /** Where requests are counted. */
+  readonly deps: Pick<Deps, 'directory' | 'usage'>;
   /** Where callers reach this API; its own pages may use it. */
   readonly publicBaseUrl: string;
   /** The operator's setting: pages of other origins that may. */
@@ -123,7 +127,7 @@ async function answer(
 
 /** Serves tools for language models by the Model Context Protocol (docs/mcp.md). */
 export function serveMcp(options: McpOptions): Middleware<RequestState> {
-  const { ownApi, cancellations, authenticator, bodies } = options;
+  const { ownApi, cancellations, authenticator, bodies, deps } = options;
   const places = new FairShares(LIMITS.mcpCallsPerNodeMax);
   return async (ctx) => {
     const { req, res, state } = ctx;
@@ -131,6 +135,8 @@ export function serveMcp(options: McpOptions): Middleware<RequestState> {
     checkOrigin(req, options);
     const authorization = ctx.get('authorization');
     const { accountId, keyId } = await authenticator.authenticate(authorization);
+    state.notes['accountId'] = accountId;
+    await takeRequest(ctx, deps, accountId);
     using _place = takePlace(places, accountId);
     using held = bodies.begin(accountId);
     const message = await readMessage(req, held).finally(() => {
@@ -138,7 +144,6 @@ export function serveMcp(options: McpOptions): Middleware<RequestState> {
     });
     const { method, id, params } = message;
     Object.assign(state.notes, {
-      accountId,
       mcp: textOf(method),
       tool: textOf(fieldOf(params, 'name')),
     });

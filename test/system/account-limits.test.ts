@@ -179,3 +179,20 @@ test('an account sends as many requests as it may, to all nodes together', async
   const { headers } = await unlimited.call('GET', '/api/disks');
   t.is(headers.get('ratelimit'), null);
 });
+
+test('messages to /mcp are requests of their account', async (t) => {
+  const { baseUrl } = t.context.stack;
+  const { api } = await newAccount(t.context, { requestsPerSecond: 0 });
+  const reply = await fetch(new URL('/mcp', baseUrl), {
+    method: 'POST',
+    headers: {
+      authorization: api.key,
+      'content-type': 'application/json',
+      accept: 'application/json, text/event-stream',
+    },
+    body: '{"jsonrpc":"2.0","id":1,"method":"ping"}',
+  });
+  const { code } = (await reply.json()) as { code: string };
+  t.deepEqual([reply.status, code], [429, 'rate_limited']);
+  t.is(reply.headers.get('ratelimit-policy'), '"requests";q=0;w=1');
+});

@@ -8,7 +8,7 @@ import { findDuplicateKey, JsonRefused, parseCallerJson } from '../../../shared/
 import { LIMITS } from '../../../shared/limits.ts';
 import { compile } from '../../../shared/validate.ts';
 import { sha256 } from '../../../shared/secrets.ts';
-import { limitReached, quotaHeaders, tooManyRequests } from '../../services/account-limits.ts';
+import { limitReached } from '../../services/account-limits.ts';
 import type { Deps } from '../../services/deps.ts';
 import type { EnvelopeReply, Reply, Route, StreamReply } from '../route.ts';
 import { answerOnce } from '../answer-once.ts';
@@ -22,6 +22,7 @@ import { timerMs } from '../../../shared/units.ts';
 import { listIgnored } from './ignored-fields.ts';
 import { renderStream } from './render-stream.ts';
 import type { RequestContext, RequestState } from './request-state.ts';
+import { takeRequest } from './take-request.ts';
 
 const Anything = Type.Object({});
 const EXECS: ReadonlySet<Route['event']> = new Set(['disk.exec', 'sandbox.exec']);
@@ -143,7 +144,7 @@ async function withUpload<T>(
 /** Whose request it is. @throws AppError `unauthorized`, `rate_limited`, `insufficient_scope` */
 async function admit(
   ctx: RequestContext,
-  { directory, usage }: Deps,
+  deps: Deps,
   { authenticator, route: { scope } }: { authenticator: Authenticator; route: Route },
 ): Promise<Caller> {
   const { state } = ctx;
@@ -151,10 +152,7 @@ async function admit(
   const caller = await authenticator.authenticate(ctx.get('authorization'));
   state.notes['accountId'] = caller.accountId;
   state.caller = caller;
-  usage.count(caller.accountId, 'requests');
-  const quota = await directory.accountQuotas.takeRequest(caller.accountId);
-  if (quota?.isExceeded === true) throw tooManyRequests(quota);
-  if (quota !== undefined) ctx.set(quotaHeaders(quota));
+  await takeRequest(ctx, deps, caller.accountId);
   requireScope(caller, scope);
   return caller;
 }
