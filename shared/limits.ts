@@ -42,8 +42,9 @@ export const LIMITS = {
   // How soon control nodes and hosts notice that an API key was deleted elsewhere.
   apiKeyRememberedMs: 1_000,
   apiKeysRememberedMax: 10_000,
-  // About; the oldest go first.
+  // About; the oldest go first. Calls that were refused count by themselves.
   activityPerAccountMax: 10_000,
+  refusalsPerAccountMax: 1_000,
   // How soon control nodes and hosts notice that the limits of an account were changed.
   accountLimitsReadEveryMs: 2_000,
   accountsRememberedMax: 10_000,

@@ -10,7 +10,7 @@ const listActivity = route({
   scope: 'read',
   summary: 'List the latest changes that keys of the account asked for, newest first',
   description:
-    'Every call that changes something leaves one event, refused ones too. About the last 10,000 are kept.',
+    'Every call that changes something leaves one event, refused ones too. About the last 10,000 are kept, and about the last 1,000 of those that were refused.',
   tag: 'Account',
   query: ActivityQuery,
   replies: { 200: successPage(Type.Array(ActivityEvent)) },

@@ -27,6 +27,7 @@ export const keys = {
   apiKey: (keyId: string) => `berth:{${keyId}}:api-key`,
   apiKeys: (accountId: string) => `berth:{${accountId}}:api-keys`,
   activity: (accountId: string) => `berth:{${accountId}}:activity`,
+  refusals: (accountId: string) => `berth:{${accountId}}:refusals`,
 
   disks: (region: string, accountId: string) => `berth:{${accountId}}:${region}:disks`,
   diskNames: (region: string, accountId: string) => `berth:{${accountId}}:${region}:disk-names`,

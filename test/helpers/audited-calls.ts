@@ -26,9 +26,15 @@ const ORDER_SLACK = 100;
 /** Entries of the log that the activity of their account must still have. */
 function keptOf(entries: readonly ActivityEvent[]): Set<string> {
   const byAccount = Map.groupBy(entries, ({ accountId }) => accountId);
-  const kept = [...byAccount.values()].flatMap((all) =>
-    all.slice(-(LIMITS.activityPerAccountMax - ORDER_SLACK)),
-  );
+  const kept = [...byAccount.values()].flatMap((all) => {
+    const { warning = [], other = [] } = Object.groupBy(all, ({ level }) =>
+      level === 'warning' ? level : 'other',
+    );
+    return [
+      ...other.slice(-(LIMITS.activityPerAccountMax - ORDER_SLACK)),
+      ...warning.slice(-(LIMITS.refusalsPerAccountMax - ORDER_SLACK)),
+    ];
+  });
   return new Set(kept.map(({ eventId }) => eventId));
 }
 

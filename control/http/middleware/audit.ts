@@ -17,7 +17,10 @@ export interface AuditLogs {
   readonly activity: Activity;
   /** Undefined: there is no file. */
   readonly file: AuditFile | undefined;
-  /** Told of each event of an account, unless it was answered with 429; never throws. */
+  /**
+   * Told of each event of an account, unless it was answered with 429 or `insufficient_scope`; never
+   * throws.
+   */
   readonly announce: (event: ActivityEvent) => Promise<void>;
   /** Whose word about the address of a caller is believed. */
   readonly trustedProxies: readonly string[];
@@ -91,8 +94,9 @@ async function write(
   entry: ReturnType<typeof entryOf>,
 ): Promise<void> {
   const { accountId, details } = entry;
-  // A caller who is to send less must not fill the queue of webhooks with that.
-  const isAnnounced = details['status'] !== 429;
+  // A caller who is to send less, or whose key may do nothing of the kind, must not fill the queue
+  // of webhooks with that.
+  const isAnnounced = details['status'] !== 429 && details['code'] !== 'insufficient_scope';
   const written = await Promise.allSettled([
     file?.append(JSON.stringify(entry)),
     accountId === undefined ? undefined : activity.record({ ...entry, accountId }),

@@ -18,7 +18,7 @@ const ACCOUNT = 'acct-1';
 
 const test = redisTest((redis) => ({ activity: new Activity(redis) }));
 
-test('calls answered with 429 are in the activity and are not announced', async (t) => {
+test('calls that any key can have refused are in the activity and are not announced', async (t) => {
   const { activity } = t.context;
   const announced: ActivityEvent[] = [];
   const log = pino({ level: 'silent' });
@@ -47,7 +47,12 @@ test('calls answered with 429 are in the activity and are not announced', async 
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
   try {
-    for (const code of ['rate_limited', 'not_found', 'account_limit_reached']) {
+    for (const code of [
+      'rate_limited',
+      'not_found',
+      'account_limit_reached',
+      'insufficient_scope',
+    ]) {
       const reply = await fetch(`http://127.0.0.1:${port}/?code=${code}`, { method: 'DELETE' });
       await reply.text();
     }
@@ -58,7 +63,7 @@ test('calls answered with 429 are in the activity and are not announced', async 
   const { items } = await activity.list(ACCOUNT, {});
   t.deepEqual(
     items.map(({ details }) => details['status']),
-    [429, 404, 429],
+    [403, 429, 404, 429],
   );
-  t.deepEqual(announced, items.slice(1, 2));
+  t.deepEqual(announced, items.slice(2, 3));
 });
