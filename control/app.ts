@@ -1,6 +1,8 @@
 import Router, { type RouterMiddleware } from '@koa/router';
 import Koa, { type Middleware } from 'koa';
 import { AppError } from '../shared/errors.ts';
+import { FairShares } from '../shared/fair-shares.ts';
+import { LIMITS } from '../shared/limits.ts';
 import type { Logger } from '../shared/log.ts';
 import type { Histogram } from '../shared/metrics.ts';
 import type { ReadinessCheck } from '../shared/http/ops-server.ts';
@@ -86,6 +88,7 @@ export function createApp(options: AppOptions): Koa<RequestState> {
   router.get('/docs{/*page}', serveDocs(document));
   const { trustedProxies } = http;
   const bodies = new BodyShares();
+  const waits = new FairShares(LIMITS.idempotentWaitsPerNodeMax);
   const callers = { deps, authenticator, bodies, publicBaseUrl, allowedOrigins, trustedProxies };
   router.post(MCP_PATH, serveMcp({ ...mcp, ...callers }));
   mountConsole(router, authenticator, deps, options);
@@ -102,7 +105,7 @@ export function createApp(options: AppOptions): Koa<RequestState> {
   app.use(requestLog(log, durations));
   app.use(renderErrors(log));
   app.use(crossOrigin(deps, allowedOrigins));
-  app.use(routeApi(options, { authenticator, bodies }));
+  app.use(routeApi(options, { authenticator, bodies, waits }));
   app.use(router.routes());
   app.use((ctx) => {
     const tried = (Reflect.get(ctx, 'matched') ?? []) as { methods: string[] }[];

@@ -395,6 +395,8 @@ export const LIMITS = {
   idempotencyKeyLengthMax: 255,
   idempotencyTtlMs: DAY_MS,
   idempotentAnswerBytesMax: 1 * MiB,
+  // Requests that wait for the answer to another one with the same key: each looks for it in Redis.
+  idempotentWaitsPerNodeMax: 512,
   // In Redis, a key takes some 600 bytes and an answer its sealed size.
   idempotencyKeysPerAccountMax: 100_000,
   idempotencyKeysMax: 500_000,

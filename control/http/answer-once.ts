@@ -1,9 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Directory } from '../../shared/directory/directory.ts';
 import type { KeyedRequest } from '../../shared/directory/idempotency-keys.ts';
 import { AppError, type ErrorCode, errorCodes } from '../../shared/errors.ts';
+import type { FairShares, Place } from '../../shared/fair-shares.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { seal, sha256, tryUnseal } from '../../shared/secrets.ts';
-import type { Deps } from '../services/deps.ts';
+import type { ClusterConfig } from '../../shared/settings/cluster-config.ts';
+import type { Deps, ServiceSettings } from '../services/deps.ts';
 import { statusOf, toCallerError } from './error-status.ts';
 import { textLength } from './long-answer.ts';
 import type { Reply } from './route.ts';
@@ -18,13 +21,27 @@ export interface KeyedCall {
   readonly requestId: string;
   /** Aborted when the caller hangs up; only the wait for another request's answer ends then. */
   readonly signal: AbortSignal;
+  /** Places for requests of this node that wait for another request's answer. */
+  readonly waits: FairShares;
+}
+
+/** Parts of a control node that this works with. */
+export interface KeyedDeps extends Pick<Deps, 'nodeId'> {
+  readonly config: Pick<ServiceSettings, 'execTimeoutMs'> & {
+    readonly cluster: Pick<ClusterConfig, 'encryptionKeys' | 'region'>;
+  };
+  readonly directory: Pick<Directory, 'controlNodes' | 'idempotencyKeys'>;
 }
 
 type Kept =
   | { readonly kind: 'reply'; readonly reply: Reply }
   | { readonly kind: 'error'; readonly code: ErrorCode; readonly message: string };
 
-const POLL_EVERY_MS = 100;
+// How long a request that waits pauses between two looks: a part of the time that it has waited.
+const POLL_PART = 0.1;
+const POLL_EVERY_MS_MIN = 100;
+const POLL_EVERY_MS_MAX = 1_000;
+const NODE_ASKED_EVERY_MS = 1_000;
 /** How long a request may be at work beyond its command's own time. */
 const RUNNING_GRACE_MS = 60_000;
 /** After an outage of Redis control nodes need a moment to announce themselves again. */
@@ -44,10 +61,11 @@ const KEPT_ERRORS: ReadonlySet<ErrorCode> = new Set([
  * @throws AppError what `run` throws, or `idempotency_conflict` (the key came with another
  *   request), `idempotency_answer_lost` (too large to keep, or evicted by newer answers),
  *   `outcome_unknown` (the first request was cut off: its control node is gone, or should have been
- *   done long ago), `directory_full` (too many keys)
+ *   done long ago), `directory_full` (too many keys), `rate_limited` or `unavailable` (too many
+ *   requests wait for others)
  */
 export async function answerOnce(
-  deps: Deps,
+  deps: KeyedDeps,
   call: KeyedCall,
   run: () => Promise<Reply>,
 ): Promise<{ reply: Reply; replayed: boolean }> {
@@ -93,7 +111,7 @@ const sealContext = (accountId: string, keyHash: string): string => `${accountId
 
 /** The answer may hold a secret that is shown once, so it is kept sealed. */
 async function keep(
-  deps: Deps,
+  deps: KeyedDeps,
   { accountId }: KeyedCall,
   keyHash: string,
   request: KeyedRequest,
@@ -113,26 +131,52 @@ async function keep(
     .catch(() => undefined);
 }
 
-async function replay(
-  deps: Deps,
+function takePlace({ waits, accountId }: KeyedCall): Place {
+  const place = waits.take([accountId]);
+  if (place !== undefined) return place;
+  const waiting = 'requests wait for the answers to others with the same Idempotency-Key';
+  if (waits.isFull) throw new AppError('unavailable', `too many ${waiting}; try again`);
+  throw new AppError('rate_limited', `too many of the account's ${waiting}; try again`);
+}
+
+/** @returns undefined when the first request has given the key up */
+async function untilAnswered(
+  { directory: { controlNodes, idempotencyKeys } }: KeyedDeps,
   call: KeyedCall,
   keyHash: string,
   first: KeyedRequest,
-): Promise<Reply> {
-  const { controlNodes, idempotencyKeys } = deps.directory;
+): Promise<KeyedRequest | undefined> {
+  using _place = takePlace(call);
+  const begunAt = performance.now();
   let present: KeyedRequest | undefined = first;
-  let nodeSeenAt = performance.now();
+  let nodeSeenAt = begunAt;
+  let nodeAskedAt = Number.NEGATIVE_INFINITY;
   while (present !== undefined && present.status === undefined) {
-    if (await controlNodes.isAlive(present)) nodeSeenAt = performance.now();
+    if (performance.now() - nodeAskedAt >= NODE_ASKED_EVERY_MS) {
+      nodeAskedAt = performance.now();
+      if (await controlNodes.isAlive(present)) nodeSeenAt = performance.now();
+    }
     const isNodeGone = performance.now() - nodeSeenAt > NODE_GONE_AFTER_MS;
     if (isNodeGone || Date.now() > present.runningUntil) {
       const message = 'the first request with this key was cut off; it may have been done';
       throw new AppError('outcome_unknown', message);
     }
-    await sleep(POLL_EVERY_MS);
+    const pauseMs = (performance.now() - begunAt) * POLL_PART;
+    await sleep(Math.min(Math.max(pauseMs, POLL_EVERY_MS_MIN), POLL_EVERY_MS_MAX));
     if (call.signal.aborted) throw new AppError('cancelled', 'the caller hung up');
     present = await idempotencyKeys.get(call.accountId, keyHash);
   }
+  return present;
+}
+
+async function replay(
+  deps: KeyedDeps,
+  call: KeyedCall,
+  keyHash: string,
+  first: KeyedRequest,
+): Promise<Reply> {
+  const isAnswered = first.status !== undefined;
+  const present = isAnswered ? first : await untilAnswered(deps, call, keyHash, first);
   if (present === undefined) {
     throw new AppError('unavailable', 'the first request with this key did nothing; try again');
   }

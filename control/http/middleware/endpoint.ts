@@ -2,6 +2,7 @@ import type { Middleware } from 'koa';
 import Type from 'typebox';
 import type { Caller } from '../../../shared/directory/api-keys.ts';
 import { AppError } from '../../../shared/errors.ts';
+import type { FairShares } from '../../../shared/fair-shares.ts';
 import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
 import { clientAddress } from '../../../shared/http/client-address.ts';
 import { findDuplicateKey, JsonRefused, parseCallerJson } from '../../../shared/json.ts';
@@ -193,6 +194,7 @@ interface Work {
   readonly caller: Caller;
   /** Of the request's body. */
   readonly text: string | undefined;
+  readonly waits: FairShares;
   readonly run: (callerGone: () => AbortSignal) => Promise<Reply>;
 }
 
@@ -201,7 +203,7 @@ async function answer(
   deps: Deps,
   ctx: RequestContext,
   route: Route,
-  { caller, text, run }: Work,
+  { caller, text, waits, run }: Work,
 ): Promise<void> {
   const key = route.idempotent === true ? ctx.req.headers['idempotency-key'] : undefined;
   if (key === undefined) {
@@ -218,6 +220,7 @@ async function answer(
     fingerprint,
     requestId,
     signal: hangUpSignal(ctx),
+    waits,
   };
   // A request with a key continues when its caller hangs up, because the caller will ask again.
   const { reply, replayed } = await answerOnce(deps, call, () => run(() => NEVER_ABORTED));
@@ -229,12 +232,14 @@ async function answer(
 export interface SharedParts {
   readonly authenticator: Authenticator;
   readonly bodies: BodyShares;
+  /** Places for requests that wait for the answer to another one with their `Idempotency-Key`. */
+  readonly waits: FairShares;
 }
 
 /** Turns a route into middleware: credentials, then every part of the input, then the handler. */
 export function endpoint(
   deps: Deps,
-  { authenticator, bodies }: SharedParts,
+  { authenticator, bodies, waits }: SharedParts,
   route: Route,
 ): Middleware<RequestState> {
   const checkParams = compile(route.params ?? Anything, { coerce: true });
@@ -276,7 +281,7 @@ export function endpoint(
         callerGone,
         note: (fields) => Object.assign(state.notes, fields),
       });
-    await answer(deps, ctx, route, { caller, text, run });
+    await answer(deps, ctx, route, { caller, text, waits, run });
     const isReplay = ctx.response.get('idempotency-replayed') === 'true';
     if (EXECS.has(route.event) && !isReplay) deps.usage.count(caller.accountId, 'execs');
   };
