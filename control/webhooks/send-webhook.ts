@@ -7,6 +7,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import { reachableLookup } from '../../shared/reachable-lookup.ts';
 import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
 import type { ActivityEvent } from '../../shared/schemas/activity.ts';
+import { resolveName } from './resolve-name.ts';
 
 /** Result of an attempt. */
 export interface Attempt {
@@ -69,7 +70,7 @@ export async function sendWebhook(
     const sent = begin(url, {
       method: 'POST',
       agent: false,
-      lookup: reachableLookup(networks, privateAddress),
+      lookup: reachableLookup(networks, privateAddress, (name) => resolveName(name, signal)),
       signal,
       headers: {
         'content-type': 'application/json',
