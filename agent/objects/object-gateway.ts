@@ -174,11 +174,7 @@ export class ObjectGateway {
     const admission = await authenticate(principals, head, target.bucket, form);
     const headers = readHeaders(exchange.request, target.query);
     if (target.bucket === '') {
-      exchange.operation = LIST_BUCKETS.name;
-      if (method !== 'GET' || target.key !== '') throw new S3Error('MethodNotAllowed');
-      assertAccepted(LIST_BUCKETS, headers, target);
-      const disks = await reachableDisks(principals, admission.principal, origin.address);
-      return exchange.send(listBuckets(disks, target));
+      return this.#listBuckets(exchange, origin, { target, headers, admission });
     }
     const disk = await authorize(principals, admission.principal, target.bucket, origin.address);
     exchange.notes['diskId'] = disk.record.id;
@@ -197,6 +193,22 @@ export class ObjectGateway {
       }
     }
     await this.#serveOnDisk(exchange, origin, { target, headers, admission, disk, named, form });
+  }
+
+  async #listBuckets(
+    exchange: Exchange,
+    { address }: Origin,
+    { target, headers, admission: { principal } }: Pick<Wanted, 'target' | 'headers' | 'admission'>,
+  ): Promise<void> {
+    exchange.operation = LIST_BUCKETS.name;
+    if (exchange.request.method !== 'GET' || target.key !== '') {
+      throw new S3Error('MethodNotAllowed');
+    }
+    assertAccepted(LIST_BUCKETS, headers, target);
+    using _place = this.#takePlace(principal.accountId, address);
+    await this.#countRequest(principal.accountId);
+    const disks = await reachableDisks(this.#options.principals, principal, address);
+    await exchange.send(listBuckets(disks, target));
   }
 
   /**

@@ -14,7 +14,7 @@ import {
   readDisk,
 } from './disk-record.ts';
 import * as scripts from './disk-scripts.ts';
-import { DiskUserIndex } from './disk-user-index.ts';
+import { type DiskRef, DiskUserIndex } from './disk-user-index.ts';
 import { keys } from './keys.ts';
 import { SharedReads } from '../shared-reads.ts';
 import { orderedMember, type Page, type PageRequest, readPage } from './page.ts';
@@ -194,19 +194,14 @@ export class Disks {
   /** Removes users from the index, but those that the disk has: another call may have added one. */
   async #forgetUsers(
     disk: { accountId: string; id: string },
-    users: readonly { readonly identifier: string }[],
+    users: readonly { readonly type: string; readonly identifier: string }[],
   ): Promise<void> {
     await this.#userIndex.remove(disk, users);
     const key = keys.diskUsers(this.region, disk.accountId, disk.id);
-    const present = await Promise.all(
-      users.map(({ identifier }) =>
-        this.#redis.hmget(key, ...['token', 'sts'].map((kind) => `${kind}:${identifier}`)),
-      ),
-    );
-    const isPresent = (at: number): boolean => present[at]?.some((text) => text !== null) === true;
+    const present = await Promise.all(users.map((user) => this.#redis.hget(key, userField(user))));
     await this.#userIndex.add(
       disk,
-      users.filter((_, at) => isPresent(at)),
+      users.filter((_, at) => typeof present[at] === 'string'),
     );
   }
 
@@ -331,9 +326,19 @@ export class Disks {
     ]);
   }
 
-  /** The disks that may have a user with this identifier. Only their records say whether they do. */
-  async ofUser(identifier: string): Promise<{ accountId: string; id: string }[]> {
+  /** The disks that may have this token user. Only their records say whether they do. */
+  async ofTokenUser(identifier: string): Promise<DiskRef[]> {
     return this.#userIndex.find(identifier);
+  }
+
+  /** A token user of a disk, read without the rest of the disk's record. */
+  async tokenUser(
+    { accountId, id }: DiskRef,
+    identifier: string,
+  ): Promise<DiskUserRecord | undefined> {
+    const field = userField({ type: 'token', identifier });
+    const text = await this.#redis.hget(keys.diskUsers(this.region, accountId, id), field);
+    return text === null ? undefined : toUser(text);
   }
 
   /** Records that a user's client was seen, for `connectedClients`. */

@@ -5,6 +5,7 @@ import {
   type DiskRecord,
   isInForce,
 } from '../../../shared/directory/disk-record.ts';
+import type { DiskRef } from '../../../shared/directory/disk-user-index.ts';
 import type { Disks } from '../../../shared/directory/disks.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { isWithin, type KeyScope } from '../../../shared/key-scopes.ts';
@@ -45,8 +46,12 @@ interface DiskUser {
   readonly identifier: string;
   /** The disk token with which it signed. */
   readonly secret: string;
-  /** The entry of the request's bucket, or those of the list of buckets. */
-  readonly disks: readonly DiskEntry[];
+  /** The account of a disk that has the user. */
+  readonly accountId: string;
+  /** The disks that may have the user; only their records say whether they do. */
+  readonly refs: readonly DiskRef[];
+  /** The entry of the request's bucket, if it is one of them. */
+  readonly disk: DiskEntry | undefined;
 }
 
 export interface Admission {
@@ -62,29 +67,49 @@ const diskId = new RegExp(diskIdPattern, 'u');
 const isAvailable = (entry: DiskEntry | undefined): entry is DiskEntry =>
   entry !== undefined && entry.record.status === 'available';
 
-/** The disk users that may have signed: those of the bucket, or of any disk when there is none. */
-function wantedOf<T extends { id: string }>(refs: readonly T[], bucket: string): readonly T[] {
-  if (bucket === '') return refs.slice(0, LIMITS.unpagedListMax);
-  const named = refs.filter(({ id }) => id === bucket);
-  return named.length > 0 ? named : refs.slice(0, 1);
-}
-
-async function disksOfUser(
-  deps: PrincipalDeps,
-  identifier: string,
-  bucket: string,
-): Promise<DiskEntry[]> {
-  const refs = wantedOf(await deps.disks.ofUser(identifier), bucket);
-  const entries = await Promise.all(refs.map(({ accountId, id }) => deps.disks.get(accountId, id)));
-  const hasUser = ({ record }: DiskEntry): boolean =>
-    record.users.some((user) => user.identifier === identifier && isInForce(user));
-  return entries.filter(isAvailable).filter(hasUser);
-}
-
 /** The secret of the disk's token user with this identifier, if there is one. */
 const sealedTokenOf = ({ users }: DiskRecord, identifier: string): string | undefined =>
   users.find((user) => user.type === 'token' && user.identifier === identifier && isInForce(user))
     ?.sealedToken;
+
+/** A token with which a request may be signed, and the disk that has it. */
+interface Token extends DiskRef {
+  readonly sealed: string;
+}
+
+function tokenOf(disk: DiskEntry | undefined, identifier: string): Token | undefined {
+  const sealed = disk && sealedTokenOf(disk.record, identifier);
+  if (disk === undefined || sealed === undefined) return undefined;
+  return { sealed, accountId: disk.record.accountId, id: disk.record.id };
+}
+
+/** Disks with the same identifier have the same token, so any of them shows who signed. */
+async function findToken(
+  { disks }: PrincipalDeps,
+  identifier: string,
+  refs: readonly DiskRef[],
+): Promise<Token | undefined> {
+  for (const { accountId, id } of refs.slice(0, LIMITS.unpagedListMax)) {
+    // Only the user is read, not its disk: callers have proved nothing yet.
+    const user = await disks.tokenUser({ accountId, id }, identifier);
+    if (user?.sealedToken !== undefined && isInForce(user)) {
+      return { sealed: user.sealedToken, accountId, id };
+    }
+  }
+  return undefined;
+}
+
+/** The user's disks among some that may be. */
+async function disksOfUser(
+  { disks }: PrincipalDeps,
+  identifier: string,
+  refs: readonly DiskRef[],
+): Promise<DiskEntry[]> {
+  const entries = await Promise.all(refs.map(({ accountId, id }) => disks.get(accountId, id)));
+  return entries
+    .filter(isAvailable)
+    .filter(({ record }) => sealedTokenOf(record, identifier) !== undefined);
+}
 
 /** SigV4 with a disk user: the access key is its identifier, the secret its disk token. */
 async function admitDiskUser(
@@ -93,23 +118,17 @@ async function admitDiskUser(
   bucket: string,
 ): Promise<Admission> {
   const { accessKeyId: identifier, payload } = claim;
-  const known = await disksOfUser(deps, identifier, bucket);
-  if (known.length === 0) throw new S3Error('InvalidAccessKeyId');
-  // Anybody may name a role like another's token user, but only a token's owner has its identifier.
-  const disks = known.filter(({ record }) => sealedTokenOf(record, identifier) !== undefined);
-  const [first] = disks;
-  const sealedToken = first && sealedTokenOf(first.record, identifier);
-  if (first === undefined || sealedToken === undefined) {
-    throw new S3Error(
-      'AccessDenied',
-      'Users of this type sign in through their cloud, which this server lacks; use a disk token.',
-    );
-  }
-  // A user with the same identifier on several disks has the same token there.
-  const { id } = first.record;
-  const signature = verifySignature(claim, deps.tokens.signingKey(sealedToken, id, claim.scope));
-  const secret = deps.tokens.open(sealedToken, id);
-  return { principal: { kind: 'disk_user', identifier, secret, disks }, payload, signature };
+  const refs = await deps.disks.ofTokenUser(identifier);
+  const named = refs.filter(({ id }) => id === bucket);
+  const [disk] = await disksOfUser(deps, identifier, named);
+  const token =
+    named.length > 0 ? tokenOf(disk, identifier) : await findToken(deps, identifier, refs);
+  if (token === undefined) throw new S3Error('InvalidAccessKeyId');
+  const { sealed, id, accountId } = token;
+  const signature = verifySignature(claim, deps.tokens.signingKey(sealed, id, claim.scope));
+  const secret = deps.tokens.open(sealed, id);
+  const principal = { kind: 'disk_user', accountId, identifier, secret, refs, disk } as const;
+  return { principal, payload, signature };
 }
 
 /**
@@ -146,20 +165,22 @@ export async function authenticate(
 
 /** The disks that a principal reaches. */
 export async function reachableDisks(
-  { disks }: PrincipalDeps,
+  deps: PrincipalDeps,
   principal: Principal,
   address: string,
 ): Promise<DiskEntry[]> {
   if (principal.kind === 'account') {
     const found: DiskEntry[] = [];
     for (let cursor: string | undefined, isDone = false; !isDone; isDone = cursor === undefined) {
-      const page = await disks.list(principal.accountId, { cursor });
+      const page = await deps.disks.list(principal.accountId, { cursor });
       found.push(...page.items);
       cursor = page.nextCursor;
     }
     return found.filter(isAvailable);
   }
-  return principal.disks.filter(({ record }) => isAllowed(record.allowedIps, address));
+  const refs = principal.refs.slice(0, LIMITS.unpagedListMax);
+  const known = await disksOfUser(deps, principal.identifier, refs);
+  return known.filter(({ record }) => isAllowed(record.allowedIps, address));
 }
 
 /**
@@ -179,9 +200,9 @@ export async function authorize(
     if (!isAvailable(entry)) throw new S3Error('NoSuchBucket');
     return entry;
   }
-  const entry = principal.disks.find(({ record }) => record.id === bucket);
+  const entry = principal.disk;
   // The same for a disk that exists: a user of one disk must not learn of others.
-  if (entry === undefined) throw new S3Error('NoSuchBucket');
+  if (entry?.record.id !== bucket) throw new S3Error('NoSuchBucket');
   if (!isAllowed(entry.record.allowedIps, address)) {
     throw new S3Error('AccessDenied', `Access denied: the disk is not open to ${address}.`);
   }
@@ -209,14 +230,15 @@ export async function authorizeOther(
   address: string,
 ): Promise<DiskEntry> {
   if (principal.kind === 'account') return authorize(deps, principal, bucket, address);
-  const { identifier, secret } = principal;
-  const known = await disksOfUser(deps, identifier, bucket);
-  const disks = known.filter(({ record }) => {
+  const { identifier, secret, refs } = principal;
+  const named = refs.filter(({ id }) => id === bucket);
+  const known = await disksOfUser(deps, identifier, named);
+  const disk = known.find(({ record }) => {
     const sealed = sealedTokenOf(record, identifier);
     if (sealed === undefined) return false;
     return secretsMatch(deps.tokens.open(sealed, record.id), secret);
   });
-  return authorize(deps, { ...principal, disks }, bucket, address);
+  return authorize(deps, { ...principal, disk }, bucket, address);
 }
 
 /** In constant time. */
