@@ -15,12 +15,13 @@ export interface DirectorySpaceOptions {
 
 const refusal = new AppError(
   'directory_full',
-  'the storage of the directory is almost full; nothing was begun; try again later',
+  'the directory is almost full; nothing was begun; try again later',
 );
 
 /**
- * Keeps new work away while the storage of Redis is nearly full: Redis ends itself when it cannot
- * write its file. A node beside Redis watches the storage and tells the others through Redis.
+ * Keeps new work away while the storage or memory of Redis is nearly full: Redis ends itself when it
+ * cannot write its file, and the kernel ends it when it takes too much memory. A node beside Redis
+ * watches the storage and tells the others through Redis.
  */
 export class DirectorySpace {
   readonly #options: DirectorySpaceOptions;
@@ -63,7 +64,7 @@ export class DirectorySpace {
     const { alert, log } = this.#options;
     try {
       if (this.#watch?.isLow === true) await alert.raise();
-      this.#isLow = await alert.isRaised();
+      this.#isLow = (await alert.isRaised()) || (await alert.isMemoryLow());
     } catch (error) {
       log.warn({ err: toError(error) }, 'directory:spaceUnknown');
     }

@@ -2,9 +2,14 @@ import type { RedisClient } from './redis-client.ts';
 import { LIMITS } from '../limits.ts';
 import { keys } from './keys.ts';
 
+/** The share of `maxmemory` above which Redis would soon refuse writes. */
+const SHARE_OF_LIMIT = 0.8;
+/** Without `maxmemory`, that of the machine's memory: a rewrite of its file may double what it has. */
+const SHARE_OF_MACHINE = 0.5;
+
 /**
  * The alert that the storage of Redis itself is nearly full. The control node that can see that
- * storage raises it; all control nodes read it.
+ * storage raises it; all control nodes read it. Its memory all of them can see.
  */
 export class SpaceAlert {
   readonly #redis: RedisClient;
@@ -20,5 +25,16 @@ export class SpaceAlert {
 
   async isRaised(): Promise<boolean> {
     return (await this.#redis.exists(keys.directoryLow())) === 1;
+  }
+
+  /** Whether the memory of Redis is nearly full (https://redis.io/docs/latest/commands/info/). */
+  async isMemoryLow(): Promise<boolean> {
+    const text = await this.#redis.info('memory');
+    const bytesOf = (name: string): number =>
+      Number(new RegExp(`^${name}:(\\d+)\\r?$`, 'mu').exec(text)?.[1] ?? 0);
+    const limit = bytesOf('maxmemory');
+    const machine = bytesOf('total_system_memory');
+    const bound = limit > 0 ? limit * SHARE_OF_LIMIT : machine * SHARE_OF_MACHINE;
+    return bound > 0 && bytesOf('used_memory') > bound;
   }
 }

@@ -104,6 +104,7 @@ test('a user of another type is not indexed, whatever its name', async (t) => {
   await disks.create(owner);
   const other = draft([role('shared-name')]);
   await disks.create(other);
+  await disks.markAvailable(other);
   const { accountId, id } = owner;
   t.deepEqual(await disks.ofTokenUser('shared-name'), [{ accountId, id }]);
   t.is(await disks.removeUser(other, role('shared-name')), 'removed');
