@@ -2,6 +2,9 @@ import type { RedisClient } from './redis-client.ts';
 import { type LimitReached, readLimitReached } from './account-limits.ts';
 import { Script } from './script.ts';
 
+/** Records may be long: neither Redis nor the reader may stand still while all are read. */
+const READ_AT_ONCE = 50;
+
 /** A record and the name that it claims or has. */
 export interface Named {
   readonly accountId: string;
@@ -253,9 +256,14 @@ export class NamedRecords {
     return (await this.#redis.hget(this.#keysOf(accountId).names, name)) ?? undefined;
   }
 
-  /** The JSON of all records of the account, in no order. */
-  async list(accountId: string): Promise<string[]> {
-    return this.#redis.hvals(this.#keysOf(accountId).records);
+  /** The JSON of all records of the account, in no order, some at a time. */
+  async *list(accountId: string): AsyncGenerator<string[]> {
+    const key = this.#keysOf(accountId).records;
+    const ids = await this.#redis.hkeys(key);
+    for (let at = 0; at < ids.length; at += READ_AT_ONCE) {
+      const texts = await this.#redis.hmget(key, ...ids.slice(at, at + READ_AT_ONCE));
+      yield texts.filter((text) => text !== null);
+    }
   }
 
   #keys(accountId: string): string[] {

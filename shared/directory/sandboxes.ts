@@ -120,6 +120,8 @@ export class Sandboxes {
 
   /** All sandboxes of the account, oldest first. */
   async list(accountId: string): Promise<SandboxRecord[]> {
-    return (await this.#records.list(accountId)).map(parse).sort(byAge);
+    const records: SandboxRecord[] = [];
+    for await (const texts of this.#records.list(accountId)) records.push(...texts.map(parse));
+    return records.sort(byAge);
   }
 }

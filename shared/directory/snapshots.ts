@@ -81,6 +81,8 @@ export class Snapshots {
 
   /** A page of the account's snapshots, oldest first. */
   async list(accountId: string, request: PageRequest): Promise<Page<SnapshotRecord>> {
-    return pageOf((await this.#records.list(accountId)).map(parse), request);
+    const records: SnapshotRecord[] = [];
+    for await (const texts of this.#records.list(accountId)) records.push(...texts.map(parse));
+    return pageOf(records, request);
   }
 }
