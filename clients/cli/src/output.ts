@@ -29,7 +29,11 @@ export class Output {
   /** @param values what `--json` prints of the rows: what the API answered */
   list<T>(rows: readonly T[], { columns, id }: Shown<T>, values: readonly unknown[] = rows): void {
     if (this.isJson) return this.json(values);
-    if (this.isQuiet) return this.text(rows.map((row) => `${id(row)}\n`).join(''));
+    if (this.isQuiet) {
+      // Programs get names as they are; a terminal must not obey what a name holds.
+      const shown = process.stdout.isTTY ? visible : (text: string): string => text;
+      return this.text(rows.map((row) => `${shown(id(row))}\n`).join(''));
+    }
     this.text(formatTable(rows, columns, roomOf(process.stdout)));
   }
 

@@ -57,7 +57,7 @@ export const sshConfigCommand = () =>
       const hosts = [...names.map((name) => `${name.replace(SUFFIX, '')}.berth`), HOST_PATTERN];
       const entry = [
         `Host ${hosts.join(' ')}`,
-        `  ProxyCommand ${ourselves()} sandbox ssh-proxy${profile} %n`,
+        `  ProxyCommand ${ourselves()} sandbox ssh-proxy${profile} -- '%n'`,
         '  User root',
         `  UserKnownHostsFile ${word(knownHostsPath(keyDirectory()))}`,
         '  GlobalKnownHostsFile none',
