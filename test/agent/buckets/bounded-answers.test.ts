@@ -165,7 +165,7 @@ test('a longer answer is not given to the parser', async (t) => {
   });
 });
 
-test('nor is one with several document types, each of which costs it a copy of the text', async (t) => {
+test('an answer with several document types is not either: each costs it a copy of the text', async (t) => {
   t.is(await listed(`<!DOCTYPE x>${listOf('')}`), 0);
   await t.throwsAsync(listed(`${'<!DocType x>'.repeat(1_000)}${listOf('')}`), {
     name: 'BucketError',

@@ -360,7 +360,7 @@ test('a kept connection serves only requests to the address of the name that it 
     seen.map((each) => each.split(' ')[0]),
     ['127.0.0.2', '127.0.0.3', '127.0.0.3'],
   );
-  t.is(seen[1], seen[2]); // It is kept nevertheless.
+  t.is(seen[1], seen[2], 'the connection to the second one is kept');
 });
 
 test('a rule that is taken back counts for the next request of a connection', async (t) => {
