@@ -170,7 +170,7 @@ export class Journal {
 
 /**
  * Locks the data directory against a second agent. The kernel releases the lock with the process.
- * @throws Error while another agent holds it
+ * @throws Error while another agent holds it, or when it cannot be locked
  */
 export async function holdLock(path: string): Promise<() => Promise<void>> {
   const database = await open(path);
@@ -178,7 +178,9 @@ export async function holdLock(path: string): Promise<() => Promise<void>> {
     await exec(database, 'PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE');
   } catch (error) {
     await close(database);
-    throw new Error('another agent runs on this data directory', { cause: error });
+    if (errnoOf(error) === 'SQLITE_BUSY')
+      throw new Error('another agent runs on this data directory', { cause: error });
+    throw new Error(`${path} cannot be locked: ${toError(error).message}`, { cause: error });
   }
   return () => close(database);
 }

@@ -28,7 +28,7 @@ import {
   sharedBases,
   standsOnCopy,
 } from './disk/disk-base.ts';
-import { giveDisk, hasDisk, prepareDisk } from './disk/disk-chain.ts';
+import { giveDisk, hasDisk, ownerOfDisk, prepareDisk } from './disk/disk-chain.ts';
 import { mergeLayers } from './disk/merge-layers.ts';
 import { forkAtRest, forkRunning } from './fork-machine.ts';
 import { discardCheckpoint, hasCheckpoint, templateOf } from './memory/checkpoint.ts';
@@ -260,6 +260,11 @@ export class MicrovmDriver implements MachineDriver {
     if (!(await hasDisk(disks))) return;
     await failpoint('move base', () => moveBase(directoryOf(this.#host, vmId), this.#host));
     await giveDisk(disks, uid);
+  }
+
+  async userOf(vmId: string): Promise<number | undefined> {
+    const { disks } = pathsOf(this.#host, vmId);
+    return (await hasDisk(disks)) ? ownerOfDisk(disks) : undefined;
   }
 
   storedBytes(vmId: string): Promise<number> {

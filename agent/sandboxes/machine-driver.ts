@@ -227,6 +227,8 @@ export interface MachineDriver {
   readonly bases?: SharedBases | undefined;
   /** Makes a machine that was another host's this one's, with a user of its own. Idempotent. */
   receive?(owner: MachineOwner): Promise<void>;
+  /** The user that what is left of a machine belongs to; undefined when nothing tells. */
+  userOf?(vmId: string): Promise<number | undefined>;
   /** How many bytes of the storage disk and checkpoint take, those shared with copies included. */
   storedBytes(vmId: string): Promise<number>;
   /** Ids of all machines of which anything exists on this host. */

@@ -163,6 +163,8 @@ const openSlots = (
   return SlotPool.open({ ...{ hostId, slotsMax, readyMax, leased, namespaces, log } });
 };
 
+const uidsOf = (rows: readonly { readonly uid: number }[]): number[] => rows.map(({ uid }) => uid);
+
 interface MovingParts {
   readonly carrier: SandboxCarrier;
   readonly watch: HostWatch;
@@ -266,15 +268,13 @@ export async function openSandboxes(
 ): Promise<HostSandboxes> {
   const { hostId, dataDir, journal, directory, images, storage, log } = parts;
   const policies = await openPolicies(parts);
-  const rows = await journal.sandboxes.list();
-  const snapshotRows = await journal.snapshots.list();
+  const [rows, snapshotRows] = [await journal.sandboxes.list(), await journal.snapshots.list()];
   const slots = await openSlots(settings, parts, rows);
   const driver = await parts.openDriver(slots);
   const publisher = new SandboxPublisher(directory.sandboxes, log);
   const meter = new UsageMeter(directory.usage, parts.beat);
   const capacity = newCapacity(settings, parts, meter);
-  const usedUids = [...rows, ...snapshotRows].map(({ uid }) => uid);
-  const uids = new UidPool(settings.uidBase, usedUids);
+  const uids = new UidPool(settings.uidBase, uidsOf([...rows, ...snapshotRows]));
   const boots = turnsToStart(availableParallelism());
   const resumes = turnsToStart(LIMITS.sandboxResumesAtOnceMax);
   const shared = { hostId, platform: PLATFORM, driver, policies, uids, log } as const;
@@ -287,9 +287,10 @@ export async function openSandboxes(
     ...{ driver, slots, uids, images, log, boots, resumes, snapshots, capacity },
   });
   const moving = await openMoving(settings, parts, driver);
+  const ending = new AbortController();
   const common = {
     ...{ ...shared, slots, capacity, images, prewarmed, snapshots },
-    ...{ journal: journal.sandboxes, mounts: parts.mounts },
+    ...{ journal: journal.sandboxes, mounts: parts.mounts, signal: ending.signal },
   } as const;
   const registry = new SandboxRegistry({
     ...{ ...common, dataDir, carrier: moving?.carrier, boots, resumes, publisher },
@@ -318,6 +319,7 @@ export async function openSandboxes(
     },
     stopAll: () => stopAll(registry, taking?.mover),
     async close() {
+      ending.abort();
       stopAnnouncing();
       await taking?.close();
       capacity.close();

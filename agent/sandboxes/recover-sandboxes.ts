@@ -1,5 +1,8 @@
+import { runInBackground } from '../../shared/background.ts';
+import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SandboxJournal } from '../journal/sandbox-journal.ts';
+import { repeatUntilDone } from '../queues/until-done.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { MachineDriver } from './machine-driver.ts';
 import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
@@ -8,6 +11,7 @@ import type { SandboxDepartures } from './sandbox-departures.ts';
 import type { SandboxMounts } from './sandbox-mounts.ts';
 import type { SandboxRegistry } from './sandbox-registry.ts';
 import type { Snapshots } from './snapshots.ts';
+import type { UidPool } from './uid-pool.ts';
 
 export interface RecoveryDeps {
   readonly registry: SandboxRegistry;
@@ -19,6 +23,9 @@ export interface RecoveryDeps {
   readonly driver: MachineDriver;
   readonly mounts: SandboxMounts;
   readonly snapshots: Snapshots;
+  readonly uids: UidPool;
+  /** Ends attempts that are repeated in the background. */
+  readonly signal: AbortSignal;
   readonly log: Logger;
 }
 
@@ -44,10 +51,31 @@ export async function recoverSandboxes(deps: RecoveryDeps): Promise<void> {
   await adopter?.continueTaking(owned);
 }
 
-/** Removes what is of no sandbox, unless this host has taken it from another. */
-async function removeUnowned({ driver, carrier, log }: RecoveryDeps, vmId: string): Promise<void> {
+/**
+ * Removes what is of no sandbox, unless this host has taken it from another. Resolves after the first
+ * attempt: a process that hangs, or a file that cannot be removed, must not keep the host from starting.
+ */
+async function removeUnowned(deps: RecoveryDeps, vmId: string): Promise<void> {
+  const { driver, carrier, uids, signal, log } = deps;
   log.warn({ vmId }, 'reclaim:sandbox');
-  await driver.reclaim(vmId);
-  if ((await carrier?.isCarried(vmId)) === true) return;
-  await failpoint('reclaim unowned disk', () => driver.remove(vmId));
+  const attempt = async (): Promise<boolean> => {
+    try {
+      await driver.reclaim(vmId);
+      if ((await carrier?.isCarried(vmId)) === true) return true;
+      await failpoint('reclaim unowned disk', () => driver.remove(vmId));
+      return true;
+    } catch (error) {
+      log.error({ vmId, err: toError(error) }, 'reclaim:sandboxFailed');
+      return false;
+    }
+  };
+  const uid = await driver.userOf?.(vmId).catch(() => undefined);
+  if (await attempt()) return;
+  const isHeld = uid !== undefined && uids.hold(uid);
+  // Where sandboxes move, this one may come back meanwhile: only the next agent start removes it.
+  if (carrier !== undefined) return;
+  runInBackground('sandbox.removeUnowned', async () => {
+    await repeatUntilDone(attempt, signal);
+    if (isHeld && !signal.aborted) uids.release(uid);
+  });
 }

@@ -16,6 +16,13 @@ export class UidPool {
     return uid;
   }
 
+  /** Takes the uid of something that is left on the host. @returns false when it is taken already */
+  hold(uid: number): boolean {
+    if (this.#taken.has(uid)) return false;
+    this.#taken.add(uid);
+    return true;
+  }
+
   /** A number that is no uid, for a sandbox that needs none yet. It is freed like one. */
   takePlaceholder(): number {
     let placeholder = -1;

@@ -44,6 +44,8 @@ interface Parts {
   readonly gate: Gate;
 }
 
+const thaw = (channel: GuestChannel): Promise<void> => channel.thaw();
+
 const aborted = (signal: AbortSignal): Promise<never> =>
   new Promise((_, reject) => {
     const fail = (): void => reject(signal.reason as Error);
@@ -149,7 +151,6 @@ class InMemoryMachine implements Machine {
   async continueAfterCrash(): Promise<void> {
     await this.#effect('continue machine', () => undefined);
     if (!this.vm.isRunning) return; // Its end is told by itself.
-    const thaw = (channel: GuestChannel): Promise<void> => channel.thaw();
     await this.#ask(thaw, GUEST_MS_MAX).catch(() => {
       // It is thawed when it answers.
       this.guest.call(this.guest.closed, thaw).catch(() => undefined);
@@ -359,7 +360,13 @@ export class InMemoryDriver implements MachineDriver {
     this.#machines.get(id)?.detach();
     this.#machines.delete(id);
     this.#prewarmed.delete(id);
-    await this.#effect('reclaim machine', id, () => this.#host.clear(id));
+    try {
+      await this.#gate('before reclaim machine', id);
+    } finally {
+      this.#host.vms.get(id)?.stop('killed'); // Whatever fails then, its processes were killed first.
+    }
+    this.#host.clear(id);
+    await this.#gate('after reclaim machine', id);
   }
 
   async remove(id: string): Promise<void> {
@@ -367,6 +374,10 @@ export class InMemoryDriver implements MachineDriver {
       if (this.#host.vms.has(id)) this.#host.fault(`${id}: removed before it was reclaimed`);
       this.#host.remove(id);
     });
+  }
+
+  userOf(id: string): Promise<number | undefined> {
+    return Promise.resolve(this.#host.vms.get(id)?.uid ?? this.#host.disks.get(id)?.uid);
   }
 
   storedBytes(id: string): Promise<number> {

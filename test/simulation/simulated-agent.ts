@@ -75,6 +75,11 @@ export class CountedUids extends UidPool {
     return uid;
   }
 
+  override hold(uid: number): boolean {
+    this.taken.add(uid);
+    return super.hold(uid);
+  }
+
   override takePlaceholder(): number {
     const placeholder = super.takePlaceholder();
     this.taken.add(placeholder);
@@ -224,7 +229,7 @@ export class SimulatedAgent {
       this.#parts = { journal, registry, creator, snapshots, capacity, slots, uids, close };
       await recoverSandboxes({
         ...{ registry, adopter: undefined, journal: sandboxes, driver, mounts: noMounts },
-        ...{ snapshots, log },
+        ...{ snapshots, uids, signal: new AbortController().signal, log },
       });
       this.#announceRegularly(capacity, registry);
       this.isReady = true;

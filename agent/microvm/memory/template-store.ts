@@ -323,7 +323,9 @@ export class TemplateStore {
   async #removeLeftovers(): Promise<void> {
     const { directory, hostId, log } = this.#options;
     const names = (await readdir(directory)).filter((name) => isLeftover(name, hostId));
-    const removals = names.map((name) => rm(join(directory, name), { recursive: true, force: true }));
+    const removals = names.map((name) =>
+      rm(join(directory, name), { recursive: true, force: true }),
+    );
     for (const removal of await Promise.allSettled([this.#clearMaker(), ...removals])) {
       if (removal.status === 'fulfilled') continue;
       log.error({ err: toError(removal.reason) }, 'template:removeLeftoversFailed');
