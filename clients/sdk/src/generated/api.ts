@@ -476,7 +476,7 @@ export interface paths {
         put?: never;
         /**
          * Copy a sandbox that is running, paused or stopped, and start the copy
-         * @description The copy has the disk of the source and, when that runs or is paused, its memory. The source goes on as it was.
+         * @description The copy has the disk of the source and, when that runs or is paused, its memory. The source continues as before.
          */
         post: operations["forkSandbox"];
         delete?: never;
@@ -904,7 +904,7 @@ export interface paths {
         put?: never;
         /**
          * Keep disk and memory of a sandbox as something to create sandboxes from
-         * @description The sandbox goes on as it was. Answered while it is being made, or with `wait` when that has ended, if it is within 20 seconds.
+         * @description The sandbox continues as before. Answered while the snapshot is being made; with `wait`, once it is made or after 20 seconds.
          */
         post: operations["createSnapshot"];
         delete?: never;
@@ -3995,7 +3995,7 @@ export interface operations {
     listDisks: {
         parameters: {
             query?: {
-                /** @description How many items a page has at most; what is above the maximum counts as it. */
+                /** @description The most items on a page; a larger number counts as the maximum. */
                 limit?: number;
                 /** @description The `nextCursor` of the page before; left out for the first page. */
                 cursor?: string;
@@ -5809,7 +5809,7 @@ export interface operations {
     listSandboxNetworkDecisions: {
         parameters: {
             query?: {
-                /** @description How many items a page has at most; what is above the maximum counts as it. */
+                /** @description The most items on a page; a larger number counts as the maximum. */
                 limit?: number;
                 /** @description The `nextCursor` of the page before; left out for the first page. */
                 cursor?: string;
@@ -5961,7 +5961,7 @@ export interface operations {
     listSandboxPortTokens: {
         parameters: {
             query?: {
-                /** @description How many items a page has at most; what is above the maximum counts as it. */
+                /** @description The most items on a page; a larger number counts as the maximum. */
                 limit?: number;
                 /** @description The `nextCursor` of the page before; left out for the first page. */
                 cursor?: string;
@@ -6141,7 +6141,7 @@ export interface operations {
     listSnapshots: {
         parameters: {
             query?: {
-                /** @description How many items a page has at most; what is above the maximum counts as it. */
+                /** @description The most items on a page; a larger number counts as the maximum. */
                 limit?: number;
                 /** @description The `nextCursor` of the page before; left out for the first page. */
                 cursor?: string;
@@ -6232,7 +6232,7 @@ export interface operations {
     listApiKeys: {
         parameters: {
             query?: {
-                /** @description How many items a page has at most; what is above the maximum counts as it. */
+                /** @description The most items on a page; a larger number counts as the maximum. */
                 limit?: number;
                 /** @description The `nextCursor` of the page before; left out for the first page. */
                 cursor?: string;
@@ -6339,7 +6339,7 @@ export interface operations {
     listActivity: {
         parameters: {
             query?: {
-                /** @description How many items a page has at most; what is above the maximum counts as it. */
+                /** @description The most items on a page; a larger number counts as the maximum. */
                 limit?: number;
                 /** @description The `nextCursor` of the page before; left out for the first page. */
                 cursor?: string;
