@@ -9,8 +9,7 @@ import { clientAddress } from '../../shared/http/client-address.ts';
 import type { Logger } from '../../shared/log.ts';
 import { type OpenSpan, serveInSpan } from '../../shared/spans.ts';
 import type { Histogram } from '../../shared/metrics.ts';
-import type { AgentHub } from './agent-hub.ts';
-import { rankHosts } from './placement.ts';
+import { type KnownHosts, rankHosts } from './placement.ts';
 
 /** @param message plain text without markup */
 export const renderObjectError = (code: string, message: string): string =>
@@ -24,14 +23,18 @@ const UNAVAILABLE = renderObjectError(
 const BUSY = renderObjectError('SlowDown', 'Too many requests. Try again later.');
 const ROUTE = '/{diskId}/{key}';
 
-/** A page among the objects of a disk must not run as one of ours: presigned links open in browsers. */
+/**
+ * A page among the objects of a disk must not run as one of ours: presigned links open in browsers.
+ * The host that answers cannot replace them.
+ */
 const SAFETY_HEADERS = {
   'content-security-policy': "default-src 'none'; sandbox",
   'x-content-type-options': 'nosniff',
 } as const;
+const FIXED_HEADERS: ReadonlySet<string> = new Set(Object.keys(SAFETY_HEADERS));
 
 export interface ObjectProxyOptions {
-  readonly hub: AgentHub;
+  readonly hub: KnownHosts;
   readonly forwarder: RequestForwarder;
   /** Requests at the same time. */
   readonly requestsMax: number;
@@ -114,7 +117,8 @@ export class ObjectProxy {
     if (host === undefined) throw new AppError('no_capacity', 'no host is available now');
     const origin = { address, hopsLeft: '1' } as const;
     for (const [name, value] of Object.entries(SAFETY_HEADERS)) response.setHeader(name, value);
-    const { internalUrl: baseUrl } = host;
-    await forwarder.forward(request, response, { hostId: host.hostId, baseUrl, origin });
+    const { hostId, internalUrl: baseUrl } = host;
+    const target = { hostId, baseUrl, origin, fixedHeaders: FIXED_HEADERS };
+    await forwarder.forward(request, response, target);
   }
 }

@@ -38,7 +38,11 @@ export interface ForwardTarget {
   /** URL of the host's internal port. */
   readonly baseUrl: string;
   readonly origin: Origin;
+  /** Headers that are set on the response and that the answer does not replace; in lower case. */
+  readonly fixedHeaders?: ReadonlySet<string>;
 }
+
+const NONE: ReadonlySet<string> = new Set();
 
 /** Sends the body. Destroys the connection when its length differs from the announced one. */
 function sendBody(request: IncomingMessage, upstream: ClientRequest, framing: BodyFraming): void {
@@ -65,6 +69,15 @@ function lengthHeader({ headers }: IncomingMessage): string[] {
   return length === undefined ? [] : ['Content-Length', String(Number(length))];
 }
 
+/** The headers of an answer that are passed on. */
+function passedOn(answer: IncomingMessage, fixed: ReadonlySet<string>): string[] {
+  const headers = [...endToEndHeaders(answer.rawHeaders), ...lengthHeader(answer)];
+  return headers.filter((_, index) => {
+    const name = headers[index - (index % 2)] ?? '';
+    return !fixed.has(name.toLowerCase());
+  });
+}
+
 /** Forwards requests over connections that are kept alive. */
 export class RequestForwarder {
   readonly #requests: PartRequests;
@@ -75,14 +88,15 @@ export class RequestForwarder {
 
   /**
    * Forwards a request and passes its answer back, both as streams. A client that expects
-   * `100 Continue` gets it when the other side sends it. When the answer breaks off, the caller's
+   * `100 Continue` gets it when the other side sends it. Headers of the answer replace those that are
+   * set on the response, unless the target fixes them. When the answer breaks off, the caller's
    * connection is destroyed. Trailers are dropped in both directions.
    * @throws Error when no answer came; the caller has not been answered then
    */
   async forward(
     request: IncomingMessage,
     response: ServerResponse,
-    { hostId, baseUrl, origin }: ForwardTarget,
+    { hostId, baseUrl, origin, fixedHeaders = NONE }: ForwardTarget,
   ): Promise<void> {
     const { method = '', url: target = '', rawHeaders } = request;
     const framing = framingOf(request);
@@ -100,8 +114,7 @@ export class RequestForwarder {
       request.unpipe(upstream); // The answer is here: the rest of the body is not needed.
       lingerAfterAnswer(request, response);
     }
-    const headers = [...endToEndHeaders(answer.rawHeaders), ...lengthHeader(answer)];
-    response.writeHead(answer.statusCode ?? 502, headers);
+    response.writeHead(answer.statusCode ?? 502, passedOn(answer, fixedHeaders));
     await pipeline(answer, response);
   }
 

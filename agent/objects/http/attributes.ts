@@ -1,16 +1,10 @@
 import { LIMITS } from '../../../shared/limits.ts';
 import { S3Error } from '../protocol/errors.ts';
+import { isHeaderValue } from '../protocol/raw-headers.ts';
 import { header, type ObjectCall } from './operation.ts';
 import type { WriteAttributes } from '../store/object-info.ts';
-import { encodeHeaders } from '../store/stored-headers.ts';
+import { encodeHeaders, isStoredHeader, META } from '../store/stored-headers.ts';
 
-/** Headers that are stored with an object and returned with it, in addition to `x-amz-meta-*`. */
-const KEPT_HEADERS: ReadonlySet<string> = new Set([
-  ...['cache-control', 'content-disposition', 'content-language', 'expires'],
-]);
-const META = 'x-amz-meta-';
-/** Characters that a header can hold (RFC 9110, section 5.5). */
-const HEADER_VALUE = /^[\t\u0020-\u007e\u0080-\u00ff]*$/u;
 const ID_MAX = 4_294_967_294;
 
 /** Both spellings of the headers for owner and mode (docs/object-api.md, Operations). */
@@ -37,8 +31,8 @@ function readMode(call: ObjectCall): number | undefined {
 }
 
 /** Drops `aws-chunked`, which describes the transfer and not the object. */
-function contentEncoding(call: ObjectCall): string | undefined {
-  const codings = (header(call, 'content-encoding') ?? '').split(',').map((text) => text.trim());
+function contentEncoding(given: string): string | undefined {
+  const codings = given.split(',').map((text) => text.trim());
   return (
     codings.filter((coding) => coding !== '' && coding !== 'aws-chunked').join(', ') || undefined
   );
@@ -66,16 +60,15 @@ function checkSize(kept: Readonly<Record<string, string>>): void {
 
 function keptHeaders(call: ObjectCall): Record<string, string> {
   const kept: Record<string, string> = {};
-  for (const [name, value] of Object.entries(call.headers)) {
-    if (!KEPT_HEADERS.has(name) && !name.startsWith(META)) continue;
-    // The HTTP parser does not check a presigned URL's query.
-    if (!HEADER_VALUE.test(value)) {
+  for (const [name, given] of Object.entries(call.headers)) {
+    const value = name === 'content-encoding' ? contentEncoding(given) : given;
+    if (value === undefined || !isStoredHeader(name)) continue;
+    // The HTTP parser checks neither the query of a presigned URL nor the fields of a form.
+    if (!isHeaderValue(value)) {
       throw new S3Error('InvalidArgument', `${name} has a value that no header can have.`);
     }
     kept[name] = value;
   }
-  const encoding = contentEncoding(call);
-  if (encoding !== undefined) kept['content-encoding'] = encoding;
   checkSize(kept);
   return kept;
 }

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { S3Error } from '../protocol/errors.ts';
-import type { RawHeaders } from '../protocol/raw-headers.ts';
+import { isHeaderName, type RawHeaders } from '../protocol/raw-headers.ts';
 
 /** The headers of an object request; names in lower case, repeated ones joined as Node joins them. */
 export interface ObjectHeaders {
@@ -34,7 +34,8 @@ export const isSignatureParameter = (name: string): boolean =>
 /**
  * The headers of a request, including those that a presigned URL carries in its query: they are
  * signed there, and obeyed like any other header.
- * @throws S3Error InvalidArgument when a header is given in both places
+ * @throws S3Error InvalidArgument when a header is given in both places, or a parameter has a name
+ *   that no header can have
  */
 export function readHeaders(
   { headers, rawHeaders }: Pick<IncomingMessage, 'headers' | 'rawHeaders'>,
@@ -47,6 +48,9 @@ export function readHeaders(
   const raw = [...rawHeaders];
   for (const [parameter, value] of query) {
     if (!isHoisted(parameter)) continue;
+    if (!isHeaderName(parameter)) {
+      throw new S3Error('InvalidArgument', 'A query parameter has a name that no header can have.');
+    }
     const name = parameter.toLowerCase();
     if (values[name] !== undefined) {
       throw new S3Error('InvalidArgument', `${name} is given as a header and in the query.`);

@@ -3,6 +3,7 @@ import { readAttributes } from '../http/attributes.ts';
 import type { ByteRange } from '../protocol/byte-ranges.ts';
 import { checksumHeaders } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
+import { isHeaderValue } from '../protocol/raw-headers.ts';
 import { respondWithFile } from '../http/file-response.ts';
 import { header, type ObjectCall, type Operation, quoted } from '../http/operation.ts';
 import { type DeleteConditions, deletePrecondition } from '../http/delete-conditions.ts';
@@ -17,8 +18,6 @@ import { readPart } from './object-parts.ts';
 import { element, renderAnswer } from '../protocol/xml.ts';
 
 const DELETES_AT_ONCE = 8;
-/** Characters that a header can hold (RFC 9110, section 5.5). */
-const HEADER_VALUE = /^[\t\u0020-\u007e\u0080-\u00ff]*$/u;
 
 /** A proxy that compressed the content would take its length away and make its ETag weak. */
 const UNCHANGED = { 'cache-control': 'no-transform' } as const;
@@ -40,7 +39,7 @@ function overrides({ target }: ObjectCall): Record<string, string> {
   for (const [parameter, value] of target.query) {
     const name = OVERRIDES.get(parameter);
     if (name === undefined) continue;
-    if (!HEADER_VALUE.test(value)) throw new S3Error('InvalidArgument');
+    if (!isHeaderValue(value)) throw new S3Error('InvalidArgument');
     headers[name] = value;
   }
   return headers;

@@ -7,6 +7,15 @@ export const isObjectHeader = (name: string): boolean => /^x-(?:amz|archil|servi
 /** Names and values by turns, as in Node's `rawHeaders`: order and duplicates are kept. */
 export type RawHeaders = readonly string[];
 
+const NAME = /^[\w!#$%&'*+.^`|~-]+$/u;
+const VALUE = /^[\t\u0020-\u007e\u0080-\u00ff]*$/u;
+
+/** Whether a text can be the name of a header (RFC 9110, section 5.1). */
+export const isHeaderName = (text: string): boolean => NAME.test(text);
+
+/** Whether a text, one character a byte, can be the value of a header (RFC 9110, section 5.5). */
+export const isHeaderValue = (text: string): boolean => VALUE.test(text);
+
 /** All values of a header in their order. @param name in lower case */
 export function headerValues(headers: RawHeaders, name: string): string[] {
   const values: string[] = [];

@@ -1,10 +1,21 @@
 import { parseJson } from '../../../shared/json.ts';
+import { isHeaderName, isHeaderValue } from '../protocol/raw-headers.ts';
 
 /*
  * The headers in the record of an object: for each a line `name:value`, the prefix of metadata as one
- * hyphen. Header values contain no line feed. Records of older versions have them as JSON.
+ * hyphen. Names and values contain no line feed. Records of older versions have them as JSON.
  */
-const META = 'x-amz-meta-';
+
+/** The prefix of the headers that are metadata of the caller's own. */
+export const META = 'x-amz-meta-';
+
+const STORED: ReadonlySet<string> = new Set([
+  ...['cache-control', 'content-disposition', 'content-encoding', 'content-language', 'expires'],
+]);
+
+/** Whether a header is stored with an object and returned with it. @param name in lower case */
+export const isStoredHeader = (name: string): boolean =>
+  STORED.has(name) || (name.startsWith(META) && isHeaderName(name));
 
 export function encodeHeaders(headers: Readonly<Record<string, string>>): Buffer {
   const lines = Object.entries(headers).map(([name, value]) => {
@@ -14,8 +25,15 @@ export function encodeHeaders(headers: Readonly<Record<string, string>>): Buffer
   return Buffer.from(lines.join('\n'));
 }
 
+/** Leaves out what is no stored header: earlier versions stored any name that a query gave. */
 export function decodeHeaders(bytes: Buffer): Record<string, string> {
-  const text = bytes.toString('utf8');
+  const found = decodeLines(bytes.toString('utf8'));
+  return Object.fromEntries(
+    Object.entries(found).filter(([name, value]) => isStoredHeader(name) && isHeaderValue(value)),
+  );
+}
+
+function decodeLines(text: string): Record<string, string> {
   if (text.startsWith('{')) return parseJson(text) as Record<string, string>;
   return Object.fromEntries(
     text.split('\n').map((line) => {

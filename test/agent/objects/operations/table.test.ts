@@ -57,6 +57,14 @@ test('what is said twice is refused, unless it is a list', (t) => {
   t.is(find('PUT', '/b/k', ['x-amz-meta-a', '1', 'x-amz-meta-a', '2']), 'PutObject');
 });
 
+test('a parameter stands for a header only if its name can be that of one', (t) => {
+  t.is(find('PUT', '/b/k?X-Amz-Meta-a!b=1'), 'PutObject');
+  const names = ['x-amz-meta-a:b%0Acontent-security-policy', 'x-amz-meta-a%0Aset-cookie'];
+  for (const name of [...names, 'x-amz-meta-a%20b', 'x-amz-meta-%C3%A9', 'x-amz-meta-a%3A']) {
+    t.is(find('PUT', `/b/k?${name}=script-src%20*`), 'InvalidArgument', name);
+  }
+});
+
 test('a flag whose value asks for something else is refused', (t) => {
   t.is(find('GET', '/b?list-type=2'), 'ListObjectsV2');
   for (const value of ['=1', '=3', '=', '']) {
