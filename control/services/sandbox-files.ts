@@ -1,6 +1,6 @@
 import { text } from 'node:stream/consumers';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
-import type { Readable } from 'node:stream';
+import { Readable } from 'node:stream';
 import type { Caller } from '../../shared/directory/api-keys.ts';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
@@ -54,6 +54,12 @@ const encode = (path: Buffer): string => path.toString('base64url');
 const modeOf = (mode: string | undefined): number | undefined =>
   mode === undefined ? undefined : Number.parseInt(mode, 8);
 
+/** The host needs to know of content of files. All other answers are read here, also for HEAD. */
+function methodOf({ type }: FileOperation, method: string): 'PUT' | 'HEAD' | 'GET' {
+  if (type === 'write') return 'PUT';
+  return type === 'read' && method === 'HEAD' ? 'HEAD' : 'GET';
+}
+
 /**
  * Sends an operation to the sandbox's host.
  * @throws AppError `not_found`, `sandbox_not_running`, and what the host says
@@ -75,8 +81,7 @@ async function open(
   const host = await findOwner(deps, record);
   return deps.files.open({
     ...{ accountId, sandboxId: record.id, operation, host, headers, upload, requestId },
-    // The host needs to know of content that goes to it or comes from it.
-    method: operation.type === 'write' ? 'PUT' : method === 'HEAD' ? 'HEAD' : 'GET',
+    method: methodOf(operation, method),
     signal: callerGone(),
   });
 }
@@ -243,11 +248,13 @@ export async function watchSandboxFiles(
   wanted: { readonly path: Buffer; readonly follow: boolean; readonly recursive: boolean },
 ): Promise<Stream> {
   const { path, ...how } = wanted;
-  const stream = await open(context, { type: 'watch', path: encode(path), ...how });
+  const events = await open(context, { type: 'watch', path: encode(path), ...how });
   const headers = {
     'content-type': 'text/event-stream',
     'cache-control': 'no-store',
     'x-accel-buffering': 'no',
   };
-  return { status: 200, headers, stream };
+  if (context.method !== 'HEAD') return { status: 200, headers, stream: events };
+  events.destroy();
+  return { status: 200, headers, stream: Readable.from([]) };
 }

@@ -77,6 +77,23 @@ test('a time is a condition of a write, and what is not obeyed is refused', asyn
   t.is((await files.get(path)).toString(), 'two');
 });
 
+test('HEAD is answered where GET is, and holds nothing up', async (t) => {
+  const { api, stack, id } = t.context;
+  const files = new Files(stack, api, id);
+  const ask = (method: string, operation: string): Promise<Response> =>
+    fetch(`${stack.baseUrl}${sandboxPath(id)}/files/${operation}`, {
+      method,
+      headers: files.headers,
+    });
+  for (const operation of ['list?path=/etc', 'stat?path=/etc', 'watch?path=/etc']) {
+    const head = await ask('HEAD', operation);
+    t.deepEqual([head.status, await head.text()], [200, ''], operation);
+    t.is((await ask('HEAD', operation.replace('/etc', '/none'))).status, 404, operation);
+  }
+  const [get, head] = [await ask('GET', 'stat?path=/etc'), await ask('HEAD', 'stat?path=/etc')];
+  t.is(head.headers.get('content-length'), String((await get.arrayBuffer()).byteLength));
+});
+
 test('a directory can be listed whatever the size of its files', async (t) => {
   const { api, stack, id } = t.context;
   const files = new Files(stack, api, id);
