@@ -306,6 +306,13 @@ test('2 KiB of metadata are kept, counted as S3 counts them', async (t) => {
   const { headers } = await s3.call('HEAD', target);
   t.is(headers.get('x-amz-meta-59'), '');
   t.is(headers.get('cache-control'), 'no-transform'); // None was stored.
+  const wide = Buffer.from('ж'.repeat(1000)).toString('latin1');
+  t.is((await put({ 'x-amz-meta-wide': wide })).status, 200);
+  t.is((await s3.call('HEAD', target)).headers.get('x-amz-meta-wide'), wide);
+  const query = `x-amz-meta-query=${encodeURIComponent('é ж')}`;
+  t.is((await s3.call('PUT', `${target}?${query}`, { body: 'x' })).status, 200);
+  const given = (await s3.call('HEAD', target)).headers.get('x-amz-meta-query');
+  t.is(given, Buffer.from('é ж').toString('latin1'));
 });
 
 test('listings name the owner where S3 does', async (t) => {

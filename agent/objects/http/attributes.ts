@@ -7,12 +7,14 @@ import { encodeHeaders, isStoredHeader, META } from '../store/stored-headers.ts'
 
 const ID_MAX = 4_294_967_294;
 
+type WithHeaders = Pick<ObjectCall, 'headers'>;
+
 /** Both spellings of the headers for owner and mode (docs/object-api.md, Operations). */
-function posixHeader(call: ObjectCall, name: string): string | undefined {
+function posixHeader(call: WithHeaders, name: string): string | undefined {
   return header(call, `x-archil-${name}`) ?? header(call, `x-service-${name}`);
 }
 
-function readId(call: ObjectCall, name: 'uid' | 'gid'): number | undefined {
+function readId(call: WithHeaders, name: 'uid' | 'gid'): number | undefined {
   const text = posixHeader(call, name);
   if (text === undefined) return undefined;
   if (!/^\d{1,10}$/u.test(text) || Number(text) > ID_MAX) {
@@ -21,7 +23,7 @@ function readId(call: ObjectCall, name: 'uid' | 'gid'): number | undefined {
   return Number(text);
 }
 
-function readMode(call: ObjectCall): number | undefined {
+function readMode(call: WithHeaders): number | undefined {
   const text = posixHeader(call, 'mode');
   if (text === undefined) return undefined;
   if (!/^[0-7]{1,4}$/u.test(text) || Number.parseInt(text, 8) > 0o777) {
@@ -40,10 +42,10 @@ function contentEncoding(given: string): string | undefined {
 
 /** @throws S3Error MetadataTooLarge */
 function checkSize(kept: Readonly<Record<string, string>>): void {
-  // Counted by S3's rule: the bytes of names, without their prefix, and values, in UTF-8.
+  // Counted by S3's rule: the bytes of names, without their prefix, and of values.
   const metadataBytes = Object.entries(kept)
     .filter(([name]) => name.startsWith(META))
-    .reduce((sum, [name, value]) => sum + name.length - META.length + Buffer.byteLength(value), 0);
+    .reduce((sum, [name, value]) => sum + name.length - META.length + value.length, 0);
   if (metadataBytes > LIMITS.objectMetadataBytesMax) {
     throw new S3Error(
       'MetadataTooLarge',
@@ -58,7 +60,7 @@ function checkSize(kept: Readonly<Record<string, string>>): void {
   }
 }
 
-function keptHeaders(call: ObjectCall): Record<string, string> {
+function keptHeaders(call: WithHeaders): Record<string, string> {
   const kept: Record<string, string> = {};
   for (const [name, given] of Object.entries(call.headers)) {
     const value = name === 'content-encoding' ? contentEncoding(given) : given;
@@ -77,7 +79,7 @@ function keptHeaders(call: ObjectCall): Record<string, string> {
  * Reads the attributes that a request gives the object that it writes.
  * @throws S3Error InvalidArgument
  */
-export function readAttributes(call: ObjectCall): WriteAttributes {
+export function readAttributes(call: WithHeaders): WriteAttributes {
   const contentType = header(call, 'content-type');
   const [mode, uid, gid] = [readMode(call), readId(call, 'uid'), readId(call, 'gid')];
   return {

@@ -55,6 +55,9 @@ export interface S3Reply {
 export type Operation = (call: ObjectCall) => Promise<S3Reply>;
 
 /** A header's value as Node joins repeated ones. */
-export const header = ({ headers }: ObjectCall, name: string): string | undefined => headers[name];
+export const header = (
+  { headers }: Pick<ObjectCall, 'headers'>,
+  name: string,
+): string | undefined => headers[name];
 
 export const quoted = (etag: string): string => `"${etag}"`;

@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { S3Error } from '../protocol/errors.ts';
-import { isHeaderName, type RawHeaders } from '../protocol/raw-headers.ts';
+import { isHeaderName, type RawHeaders, toHeaderValue } from '../protocol/raw-headers.ts';
+import { META } from '../store/stored-headers.ts';
 
 /** The headers of an object request; names in lower case, repeated ones joined as Node joins them. */
 export interface ObjectHeaders {
@@ -55,8 +56,9 @@ export function readHeaders(
     if (values[name] !== undefined) {
       throw new S3Error('InvalidArgument', `${name} is given as a header and in the query.`);
     }
-    values[name] = value;
-    raw.push(name, value);
+    const given = name.startsWith(META) ? toHeaderValue(value) : value;
+    values[name] = given;
+    raw.push(name, given);
   }
   return { values, raw };
 }

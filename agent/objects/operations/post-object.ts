@@ -10,7 +10,7 @@ import {
 import { readAttributes } from '../http/attributes.ts';
 import { type ObjectCall, type Operation, quoted, type S3Reply } from '../http/operation.ts';
 import { S3Error } from '../protocol/errors.ts';
-import { isObjectHeader } from '../protocol/raw-headers.ts';
+import { isObjectHeader, toHeaderValue } from '../protocol/raw-headers.ts';
 import { urlEncodeKey } from '../protocol/uri-escapes.ts';
 import { element, renderAnswer } from '../protocol/xml.ts';
 import { type AcceptedFields, assertAccepted } from './accepted-fields.ts';
@@ -37,7 +37,7 @@ function headersOf({ fields }: PostForm, accepts: AcceptedFields): Record<string
     if (/[\r\n\0]/u.test(value)) {
       throw new S3Error('InvalidArgument', `The field ${name} cannot be a header.`);
     }
-    values[header] = value;
+    values[header] = toHeaderValue(value);
   }
   const raw = Object.entries(values).flat();
   assertAccepted({ name: 'PostObject', accepts }, { values, raw }, { query: new Map() });
@@ -116,7 +116,7 @@ export const postObject =
     const length = { bytes: 0 };
     const file = call.body.readFile();
     const { etag } = await call.store.put(key, counted(file, length, bytesMax), {
-      attributes: readAttributes({ ...call, headers }),
+      attributes: readAttributes({ headers }),
       ...(checks.checksum === undefined ? {} : { checksum: checks.checksum }),
       verify: (digests) => {
         if (length.bytes < bytesMin) throw new S3Error('EntityTooSmall');

@@ -1,3 +1,4 @@
+import { isAscii } from 'node:buffer';
 import { hash } from 'node:crypto';
 import { extname } from 'node:path';
 import { lookup } from 'mime-types';
@@ -33,13 +34,17 @@ export interface ObjectRecord {
 }
 
 /*
- * u8 version, u16 number of parts, u64 size, i64 modification time in ns, 16 bytes of MD5; in version
- * 2 a checksum: u8 number of the algorithm with the highest bit set for a composite one, and the
- * digest; content type; then, if there are headers, a line feed and the headers (stored-headers.ts). Little-endian
- * and, without headers, short: ext4 keeps it in the inode, beside the file's other properties.
+ * u8 version, u16 number of parts, u64 size, i64 modification time in ns, 16 bytes of MD5; in versions
+ * 2 and 4 a checksum: u8 number of the algorithm with the highest bit set for a composite one, and the
+ * digest; content type; then, if there are headers, a line feed and the headers (stored-headers.ts).
+ * Versions 3 and 4 have one byte for each character of the headers, versions 1 and 2 UTF-8; ASCII, which
+ * is the same in both, has the lower version, which earlier programs read. Little-endian and, without
+ * headers, short: ext4 keeps it in the inode, beside the file's other properties.
  */
 const VERSION = 1;
-const VERSION_WITH_CHECKSUM = 2;
+const WITH_CHECKSUM = 1;
+const WITH_BYTES = 2;
+const VERSION_MAX = VERSION + WITH_CHECKSUM + WITH_BYTES;
 const COMPOSITE = 0x80;
 const HEAD_BYTES = 35;
 const SEPARATOR = '\n'; // A content type cannot contain one.
@@ -47,15 +52,16 @@ const SEPARATOR = '\n'; // A content type cannot contain one.
 export function encodeRecord(record: ObjectRecord, file: FileIdentity): Buffer {
   const head = Buffer.alloc(HEAD_BYTES);
   const checksum = encodeChecksum(record.checksum);
-  head.writeUInt8(checksum.length === 0 ? VERSION : VERSION_WITH_CHECKSUM, 0);
   head.writeUInt16LE(record.partCount, 1);
   head.writeBigUInt64LE(BigInt(file.sizeBytes), 3);
   head.writeBigInt64LE(file.mtimeNs, 11);
   record.md5.copy(head, 19);
   const type = Buffer.from(record.contentType ?? '', 'latin1');
-  const hasHeaders = Object.keys(record.headers).length > 0;
-  const headers = hasHeaders ? [Buffer.from(SEPARATOR), encodeHeaders(record.headers)] : [];
-  return Buffer.concat([head, checksum, type, ...headers]);
+  const headers = encodeHeaders(record.headers);
+  const withChecksum = checksum.length === 0 ? 0 : WITH_CHECKSUM;
+  head.writeUInt8(VERSION + withChecksum + (isAscii(headers) ? 0 : WITH_BYTES), 0);
+  const separator = headers.length === 0 ? [] : [Buffer.from(SEPARATOR)];
+  return Buffer.concat([head, checksum, type, ...separator, headers]);
 }
 
 function encodeChecksum(checksum: ObjectChecksum | undefined): Buffer {
@@ -83,22 +89,24 @@ export function decodeRecord(
   file: FileIdentity,
 ): ObjectRecord | undefined {
   if (bytes === undefined || bytes.length < HEAD_BYTES) return undefined;
-  if (bytes[0] !== VERSION && bytes[0] !== VERSION_WITH_CHECKSUM) return undefined;
+  const flags = bytes.readUInt8(0) - VERSION;
+  if (flags < 0 || flags > VERSION_MAX - VERSION) return undefined;
   if (bytes.readBigUInt64LE(3) !== BigInt(file.sizeBytes)) return undefined;
   if (bytes.readBigInt64LE(11) !== file.mtimeNs) return undefined;
   const partCount = bytes.readUInt16LE(1);
-  const hasChecksum = bytes[0] === VERSION_WITH_CHECKSUM;
+  const hasChecksum = (flags & WITH_CHECKSUM) !== 0;
   const checksum = hasChecksum ? decodeChecksum(bytes, partCount) : undefined;
   if (hasChecksum && checksum === undefined) return undefined;
   const start = HEAD_BYTES + (checksum === undefined ? 0 : 1 + CHECKSUM_BYTES[checksum.algorithm]);
   const end = bytes.indexOf(SEPARATOR, start);
   const contentType = bytes.toString('latin1', start, end === -1 ? bytes.length : end);
+  const encoding = (flags & WITH_BYTES) === 0 ? 'utf8' : 'latin1';
   return {
     partCount,
     checksum,
     md5: Buffer.from(bytes.subarray(19, HEAD_BYTES)),
     contentType: contentType === '' ? undefined : contentType,
-    headers: end === -1 ? {} : decodeHeaders(bytes.subarray(end + SEPARATOR.length)),
+    headers: end === -1 ? {} : decodeHeaders(bytes.subarray(end + SEPARATOR.length), encoding),
   };
 }
 

@@ -3,7 +3,8 @@ import { isHeaderName, isHeaderValue } from '../protocol/raw-headers.ts';
 
 /*
  * The headers in the record of an object: for each a line `name:value`, the prefix of metadata as one
- * hyphen. Names and values contain no line feed. Records of older versions have them as JSON.
+ * hyphen. Names and values contain no line feed; values have one character a byte. Records of older
+ * versions have those characters in UTF-8, and still older ones have JSON.
  */
 
 /** The prefix of the headers that are metadata of the caller's own. */
@@ -22,12 +23,15 @@ export function encodeHeaders(headers: Readonly<Record<string, string>>): Buffer
     const short = name.startsWith(META) ? `-${name.slice(META.length)}` : name;
     return `${short}:${value}`;
   });
-  return Buffer.from(lines.join('\n'));
+  return Buffer.from(lines.join('\n'), 'latin1');
 }
 
-/** Leaves out what is no stored header: earlier versions stored any name that a query gave. */
-export function decodeHeaders(bytes: Buffer): Record<string, string> {
-  const found = decodeLines(bytes.toString('utf8'));
+/**
+ * Leaves out what is no stored header: earlier versions stored any name that a query gave.
+ * @param encoding how the record has the characters
+ */
+export function decodeHeaders(bytes: Buffer, encoding: 'latin1' | 'utf8'): Record<string, string> {
+  const found = decodeLines(bytes.toString(encoding));
   return Object.fromEntries(
     Object.entries(found).filter(([name, value]) => isStoredHeader(name) && isHeaderValue(value)),
   );
