@@ -7,6 +7,7 @@ import { readObject } from './http/read-object.ts';
 import type { ObjectHeaders } from './http/request-headers.ts';
 import { S3Error } from './protocol/errors.ts';
 import type { RemoteObjects } from './remote-objects.ts';
+import { readKey } from './store/keys.ts';
 import type { ObjectStore } from './store/object-store.ts';
 
 export interface CopySourcesOptions {
@@ -84,6 +85,7 @@ export class CopySources {
     { key, range }: SourceRequest,
     { opened, signal }: Copy,
   ): Promise<SourceObject> {
+    readKey(key); // No host is asked for what is no key.
     const { directory, remote } = this.#options;
     const baseUrl = await directory.hosts.find(hostId);
     if (baseUrl === undefined) {

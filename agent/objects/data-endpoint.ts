@@ -21,7 +21,7 @@ import { type FileFacts, factsOf, respondWithFile } from './http/file-response.t
 import { quoted } from './http/operation.ts';
 import { objectInfoHeaders, toRemoteError } from './remote-errors.ts';
 import { S3Error } from './protocol/errors.ts';
-import { parseKey } from './store/keys.ts';
+import { readKey } from './store/keys.ts';
 import { openObject } from './store/object-info.ts';
 import { asS3 } from './store/store-errors.ts';
 import type { RequestHeaders } from './protocol/preconditions.ts';
@@ -64,7 +64,7 @@ async function openAsObject(
   opened: AsyncDisposableStack,
 ): Promise<OpenFile> {
   try {
-    const { fd, close, ...info } = await asS3(() => openObject(contents, parseKey(key)));
+    const { fd, close, ...info } = await asS3(() => openObject(contents, readKey(key)));
     opened.defer(close);
     const { sizeBytes, modifiedAt, contentType } = info;
     const facts = { sizeBytes, etag: quoted(info.etag), modifiedAt, contentType };

@@ -1,6 +1,6 @@
 import { AppError } from '../../shared/errors.ts';
 import { parseJson } from '../../shared/json.ts';
-import { S3Error, type S3ErrorCode } from './protocol/errors.ts';
+import { S3Error } from './protocol/errors.ts';
 import type { ObjectInfo } from './store/object-info.ts';
 
 /*
@@ -9,13 +9,6 @@ import type { ObjectInfo } from './store/object-info.ts';
  */
 
 export const OBJECT_HEADER = 'x-berth-object';
-
-/** The S3 errors with which opening an object fails, as the other host learns of them. */
-const REMOTE_CODES: Partial<Record<S3ErrorCode, 'bad_request' | 'not_found'>> = {
-  InvalidArgument: 'bad_request',
-  KeyTooLongError: 'bad_request',
-  NoSuchKey: 'not_found',
-};
 
 export const objectInfoHeaders = (info: ObjectInfo): Record<string, string> => ({
   [OBJECT_HEADER]: Buffer.from(JSON.stringify(info)).toString('base64url'),
@@ -27,8 +20,11 @@ export function readObjectInfo(header: string): ObjectInfo {
   return { ...info, modifiedAt: new Date(info.modifiedAt) };
 }
 
-export const toRemoteError = (error: S3Error): AppError =>
-  new AppError(REMOTE_CODES[error.code] ?? 'unavailable', error.message, { cause: error });
+/** The failure to open an object, as the other host learns of it. */
+export function toRemoteError(error: S3Error): AppError {
+  const code = error.code === 'NoSuchKey' ? 'not_found' : 'unavailable';
+  return new AppError(code, error.message, { cause: error });
+}
 
 /** The error for a caller whose source another host refused to read. */
 export function fromRemoteError(error: AppError): S3Error | AppError {

@@ -41,7 +41,7 @@ const DataRequest = Type.Object({
   /** `object`: with what the object API knows about the file, in a header. */
   operation: Type.Enum(['read', 'object']),
   /** The file, from the disk's root. */
-  key: Type.String({ minLength: 1, maxLength: LIMITS.shareKeyBytesMax }),
+  key: Type.String({ minLength: 1, maxLength: LIMITS.objectPathBytesMax }),
 });
 export type DataRequest = Type.Static<typeof DataRequest>;
 

@@ -129,6 +129,26 @@ for (const [from, to] of WAYS) {
     );
   });
 
+  test(`a source may have a long path, and one that cannot be is not there: ${from} to ${to}`, async (t) => {
+    const { api, s3, disks } = t.context;
+    const directory = Array.from({ length: 6 }, () => 'd'.repeat(200)).join('/');
+    await exec(api, disks[from], `mkdir -p ${directory} && printf deep > ${directory}/to-${to}`);
+    const copy = (key: string) =>
+      refusal(
+        s3.send(
+          new CopyObjectCommand({
+            ...{ Bucket: disks[to], Key: 'from-deep', CopySource: `${disks[from]}/${key}` },
+          }),
+        ),
+      );
+    t.is(await copy(`${directory}/to-${to}`), 'done');
+    const found = await s3.send(new HeadObjectCommand({ Bucket: disks[to], Key: 'from-deep' }));
+    t.is(found.ContentLength, 4);
+    for (const key of ['a//b', 'a/../b', 'k'.repeat(256), `${'d/'.repeat(2100)}x`]) {
+      t.is(await copy(key), 'NoSuchKey', key);
+    }
+  });
+
   test(`parts are copied from ranges of an object: ${from} to ${to}`, async (t) => {
     const { s3, disks, body } = t.context;
     await s3.send(new PutObjectCommand({ Bucket: disks[from], Key: `parts/${to}`, Body: body }));

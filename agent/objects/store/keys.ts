@@ -43,6 +43,13 @@ export function parseReadKey(key: string): ObjectPath | undefined {
   }
 }
 
+/** Reads the key of an object that must exist. @throws S3Error `NoSuchKey` when none can have it */
+export function readKey(key: string): ObjectPath {
+  const target = parseReadKey(key);
+  if (target === undefined) throw new S3Error('NoSuchKey');
+  return target;
+}
+
 /** The common prefix that stands for a key in a listing with a delimiter; undefined: the key does. */
 export function groupOfKey(
   key: string,

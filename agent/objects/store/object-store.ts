@@ -21,7 +21,7 @@ import {
 } from './held-directory.ts';
 import { KeyLocks } from './key-locks.ts';
 import { markAsKey, unmarkAsKey } from './directory-key.ts';
-import { type ObjectPath, parseKey, parseReadKey } from './keys.ts';
+import { type ObjectPath, parseKey, parseReadKey, readKey } from './keys.ts';
 import { listGrouped } from './list-grouped.ts';
 import { listObjects, type ListRequest, type ObjectPage } from './list-objects.ts';
 import { MultipartUploads } from './multipart.ts';
@@ -50,13 +50,6 @@ export interface PutOptions {
   readonly checksum?: Checksum | undefined;
   /** Called with the digests of the whole body before the object appears; throws to refuse it. */
   readonly verify?: VerifyDigests;
-}
-
-/** @throws S3Error `NoSuchKey` when no object can have the key */
-function readKey(key: string): ObjectPath {
-  const target = parseReadKey(key);
-  if (target === undefined) throw new S3Error('NoSuchKey');
-  return target;
 }
 
 /**

@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import anyTest, { type TestFn } from 'ava';
+import { OBJECT_HEADER } from '../../../agent/objects/remote-errors.ts';
 import { DATA_PATH, type DataRequest, readDataError } from '../../../shared/links/data-protocol.ts';
 import { type PartRequest, PartRequests } from '../../../shared/links/part-requests.ts';
 import { createDisk, exec, readManifest } from '../../helpers/disks.ts';
@@ -92,6 +93,17 @@ test('claims that are none of ours are refused', async (t) => {
   const { wanted, ask } = t.context;
   for (const change of [{ operation: 'write' }, { diskId: '../x' }, { key: '' }]) {
     t.is(errorOf(await ask({ claims: { ...wanted, ...change } })), 'bad_request');
+  }
+});
+
+test('the source of a copy is described, and what cannot be one is not there', async (t) => {
+  const { wanted, ask } = t.context;
+  const source = { ...wanted, operation: 'object' } as const;
+  const described = await ask({ claims: source });
+  t.is(described.body.toString(), 'content\n');
+  t.is(typeof described.headers[OBJECT_HEADER], 'string');
+  for (const key of ['missing', 'a//b', '../file', 'k'.repeat(256), `${'d/'.repeat(2000)}x`]) {
+    t.is(errorOf(await ask({ claims: { ...source, key } })), 'not_found', key);
   }
 });
 
