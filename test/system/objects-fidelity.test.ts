@@ -148,6 +148,39 @@ test('a HEAD with a range is answered like its GET', async (t) => {
   t.is(headers.get('content-range'), 'bytes 2-4/10');
 });
 
+test('the content type of several ranges is replaced in their parts', async (t) => {
+  const { s3, disk } = t.context;
+  await s3.put(disk, 'retyped', '0123456789');
+  const read = (range: string) =>
+    s3.call('GET', `/${disk}/retyped?response-content-type=a/b`, { headers: { range } });
+  t.is((await read('bytes=0-1')).headers.get('content-type'), 'a/b');
+  const { status, headers, text } = await read('bytes=0-1,8-9');
+  t.is(status, 206);
+  const [, boundary = ''] =
+    /^multipart\/byteranges; boundary=([\w-]+)$/u.exec(headers.get('content-type') ?? '') ?? [];
+  const part = (range: string, bytes: string) =>
+    `--${boundary}\r\nContent-Type: a/b\r\nContent-Range: bytes ${range}/10\r\n\r\n${bytes}\r\n`;
+  t.is(text, `${part('0-1', '01')}${part('8-9', '89')}--${boundary}--\r\n`);
+});
+
+test('an answer that nothing has changed says how long the object may be kept', async (t) => {
+  const { s3, disk } = t.context;
+  const expires = 'Sun, 06 Nov 2094 08:49:37 GMT';
+  const { headers: plain } = await s3.put(disk, 'kept-plain', 'x');
+  const stored = { expires, 'cache-control': 'max-age=60', 'x-amz-meta-a': 'b' };
+  const { headers: aged } = await s3.put(disk, 'kept-aged', 'x', stored);
+  const revalidate = async (target: string, put: Headers) => {
+    const headers = { 'if-none-match': put.get('etag') ?? '' };
+    const reply = await s3.call('GET', `/${disk}/${target}`, { headers });
+    t.is(reply.status, 304);
+    return ['cache-control', 'expires', 'x-amz-meta-a'].map((name) => reply.headers.get(name));
+  };
+  t.deepEqual(await revalidate('kept-plain', plain), ['no-transform', null, null]);
+  t.deepEqual(await revalidate('kept-aged', aged), ['max-age=60', expires, null]);
+  const replaced = 'kept-aged?response-cache-control=no-store';
+  t.deepEqual(await revalidate(replaced, aged), ['no-store', expires, null]);
+});
+
 test('a conditional delete keeps an object that is not the expected one', async (t) => {
   const { s3, disk } = t.context;
   const { headers } = await s3.put(disk, 'kept', 'content');

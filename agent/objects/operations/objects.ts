@@ -22,6 +22,8 @@ const DELETES_AT_ONCE = 8;
 /** A proxy that compressed the content would take its length away and make its ETag weak. */
 const UNCHANGED = { 'cache-control': 'no-transform' } as const;
 
+const CACHING: ReadonlySet<string> = new Set(['cache-control', 'expires']);
+
 /** Headers of the answer by the query parameters that replace them, as presigned URLs use them. */
 const OVERRIDES: ReadonlyMap<string, string> = new Map(
   [
@@ -61,6 +63,10 @@ function checksumOf(
     : checksumHeaders({ ...part.checksum, type: checksum.type });
 }
 
+/** The kept headers that a 304 has, beside its validators (RFC 9110, section 15.4.5). */
+const cachingOf = (kept: Readonly<Record<string, string>>): Record<string, string> =>
+  Object.fromEntries(Object.entries(kept).filter(([name]) => CACHING.has(name)));
+
 const rangeOf = ({ start, sizeBytes }: ObjectPart): ByteRange => ({
   start,
   end: start + sizeBytes - 1,
@@ -68,7 +74,10 @@ const rangeOf = ({ start, sizeBytes }: ObjectPart): ByteRange => ({
 
 /** The status and headers for a GET or HEAD of an open object. */
 async function respond(call: ObjectCall, info: ReadObject | OpenObject, method: 'GET' | 'HEAD') {
-  const { sizeBytes, etag, modifiedAt, contentType } = info;
+  const { sizeBytes, etag, modifiedAt } = info;
+  // Several ranges have the content type in their parts.
+  const { 'content-type': contentType = info.contentType, ...replaced } = overrides(call);
+  const kept: Record<string, string> = { ...UNCHANGED, ...info.headers, ...replaced };
   const facts = { sizeBytes, etag: quoted(etag), modifiedAt, contentType };
   const part = 'fd' in info ? await readPart(call, info) : undefined;
   const options = { rangeOfHead: true, part: part && sizeBytes > 0 ? rangeOf(part) : undefined };
@@ -82,13 +91,13 @@ async function respond(call: ObjectCall, info: ReadObject | OpenObject, method: 
   if (status === 416) {
     throw new S3Error('InvalidRange', `The object has ${sizeBytes} bytes.`, { headers });
   }
-  if (status === 304) return { status, headers, parts: body };
+  if (status === 304) return { status, headers: { ...headers, ...cachingOf(kept) }, parts: body };
   const count = part === undefined || info.partCount === 0 ? undefined : String(info.partCount);
   const own = {
-    ...{ ...info.headers, ...overrides(call), ...checksumOf(call, status, info, part) },
+    ...checksumOf(call, status, info, part),
     ...(count === undefined ? {} : { 'x-amz-mp-parts-count': count }),
   };
-  return { status, headers: { ...headers, ...UNCHANGED, ...own }, parts: body };
+  return { status, headers: { ...headers, ...kept, ...own }, parts: body };
 }
 
 export const getObject: Operation = async (call) => {
