@@ -304,6 +304,29 @@ test('a checksum is kept with its object until the object changes', async (t) =>
   t.is((await s3.get(disk, 'summed', ENABLED)).headers.get('x-amz-checksum-sha256'), null);
 });
 
+test('a directory keeps the metadata that it was put with, also by a copy onto itself', async (t) => {
+  const { s3, disk } = t.context;
+  const target = `/${disk}/described/`;
+  const given = {
+    ...{ 'content-type': 'text/x-mine', 'cache-control': 'no-cache', 'x-amz-meta-mode': '16877' },
+    'x-amz-checksum-sha256': sha256('').toString('base64'),
+  };
+  const shown = async (): Promise<Record<string, string | null>> => {
+    const { headers } = await s3.call('HEAD', target, { headers: ENABLED });
+    return Object.fromEntries(Object.keys(given).map((name) => [name, headers.get(name)]));
+  };
+  t.is((await s3.call('PUT', target, { headers: given })).status, 200);
+  t.deepEqual(await shown(), given);
+  const headers = {
+    ...{ 'x-amz-copy-source': target, 'x-amz-metadata-directive': 'REPLACE' },
+    ...{ 'content-type': 'application/x-directory', 'x-amz-meta-mode': '16832' },
+  };
+  t.is((await s3.call('PUT', target, { headers })).status, 200);
+  const { 'content-type': type, 'x-amz-meta-mode': mode } = headers;
+  const replaced = { 'content-type': type, 'x-amz-meta-mode': mode };
+  t.deepEqual(await shown(), { ...given, ...replaced, 'cache-control': 'no-transform' });
+});
+
 test('a copy has the checksum of its source, or the one that is asked for', async (t) => {
   const { s3, disk } = t.context;
   const value = sha256('content').toString('base64');

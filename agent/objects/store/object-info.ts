@@ -3,6 +3,7 @@ import { constants } from 'node:fs';
 import { closeReadFile, getAttribute } from '../../disks/disk-calls.ts';
 import type { ObjectChecksum } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
+import { decodeKey, KEY_ATTRIBUTE } from './directory-key.ts';
 import { type Attributes, type FileStatus, statusOf } from './file-calls.ts';
 import type { ObjectPath } from './keys.ts';
 import {
@@ -91,14 +92,19 @@ export async function readOrOpenObject(
   return { ...infoOf(status, attribute, target), content };
 }
 
+/** The attribute that has the record of an object. */
+const attributeOf = ({ isDirectory }: ObjectPath): string =>
+  isDirectory ? KEY_ATTRIBUTE : RECORD_ATTRIBUTE;
+
 async function openTarget(
   contents: string,
-  { path, isDirectory }: ObjectPath,
+  target: ObjectPath,
   contentMax: number,
 ): Promise<OpenedObject> {
+  const { path, isDirectory } = target;
   const flags = constants.O_RDONLY | (isDirectory ? constants.O_DIRECTORY : 0);
   try {
-    return await openWithStatus(contents, path, flags, RECORD_ATTRIBUTE, contentMax);
+    return await openWithStatus(contents, path, flags, attributeOf(target), contentMax);
   } catch (error) {
     throw isAbsent(error) ? new S3Error('NoSuchKey') : error;
   }
@@ -139,44 +145,37 @@ export async function findObject(
 
 /** Describes an open file as the object of this name. */
 export async function describe(fd: number, target: ObjectPath): Promise<ObjectInfo> {
-  const attribute = target.isDirectory ? undefined : await getAttribute(fd, RECORD_ATTRIBUTE);
+  const attribute = await getAttribute(fd, attributeOf(target));
   return infoOf(statusOf(fd), attribute, target);
 }
 
+/** The content type of an object that was stored without one. */
+const impliedType = ({ name, isDirectory }: ObjectPath): string =>
+  isDirectory ? 'application/x-directory' : guessContentType(name);
+
 function infoOf(status: FileStatus, attribute: Buffer | undefined, target: ObjectPath): ObjectInfo {
-  const { mode, uid, gid, modifiedAt, sizeBytes } = status;
-  const common = { mode, uid, gid, modifiedAt };
-  if (target.isDirectory) {
-    const contentType = 'application/x-directory';
-    return {
-      ...common,
-      isDirectory: true,
-      sizeBytes: 0,
-      etag: EMPTY_ETAG,
-      contentType,
-      headers: {},
-      partCount: 0,
-    };
-  }
-  const record = decodeRecord(attribute, status);
-  const contentType = record?.contentType ?? guessContentType(target.name);
-  const etag = etagOf(record, status);
-  const headers = record?.headers ?? {};
+  const { isDirectory } = target;
+  const { mode, uid, gid, modifiedAt } = status;
+  const record = isDirectory ? decodeKey(attribute) : decodeRecord(attribute, status);
   const parts = record?.partCount ?? 0;
   return {
-    ...{ ...common, isDirectory: false, sizeBytes, etag, contentType, headers },
+    ...{ mode, uid, gid, modifiedAt, isDirectory },
+    sizeBytes: isDirectory ? 0 : status.sizeBytes,
+    etag: isDirectory ? EMPTY_ETAG : etagOf(record, status),
+    contentType: record?.contentType ?? impliedType(target),
+    headers: record?.headers ?? {},
     partCount: parts === UNHASHED ? 0 : parts,
     ...(record?.checksum === undefined ? {} : { checksum: record.checksum }),
   };
 }
 
-/** Builds an object's record; a content type that its name implies is left out. */
+/** Builds an object's record; a content type that its key implies is left out. */
 export function newRecord(
   digests: Pick<ObjectRecord, 'md5' | 'partCount' | 'checksum'>,
   { contentType, headers = {} }: WriteAttributes,
-  { name }: ObjectPath,
+  target: ObjectPath,
 ): ObjectRecord {
-  const isKept = contentType !== undefined && contentType !== guessContentType(name);
+  const isKept = contentType !== undefined && contentType !== impliedType(target);
   return {
     ...digests,
     contentType: isKept && contentType !== '' ? contentType : undefined,

@@ -26,7 +26,7 @@ export interface ObjectRecord {
   readonly md5: Buffer;
   /** The number of parts of a multipart object; 0 for other objects, or UNHASHED. */
   readonly partCount: number;
-  /** Undefined when the file name implies it. */
+  /** Undefined when the key implies it. */
   readonly contentType: string | undefined;
   /** Headers that are returned with the object; names in lower case. */
   readonly headers: Readonly<Record<string, string>>;

@@ -29,6 +29,7 @@ import {
   checkAttributes,
   findObject,
   headObject,
+  newRecord,
   type ObjectInfo,
   openObject,
   type OpenObject,
@@ -169,7 +170,11 @@ export class ObjectStore {
       if (chunk.length > 0)
         throw new S3Error('InvalidArgument', 'A directory cannot have content.');
     }
-    verify?.({ md5: digestMd5(newMd5()), checksum: checksum?.digest() });
+    const md5 = digestMd5(newMd5());
+    const digest = checksum?.digest();
+    verify?.({ md5, checksum: digest });
+    const kept = checksum && digest && fullChecksum(checksum.algorithm, digest);
+    const record = newRecord({ md5, partCount: 0, checksum: kept }, attributes, target);
     const { uid = 0, gid = 0, mode = DIRECTORY_MODE_DEFAULT } = attributes;
     const { contents } = this.#disk;
     return asS3(() =>
@@ -177,7 +182,7 @@ export class ObjectStore {
         precondition?.(await findObject(contents, target));
         await using parent = await holdMadeDirectory(contents, target.parent, { uid, gid });
         await makeDirectoryIn(parent, target.name, { uid, gid, mode });
-        await markAsKey(contents, target.path);
+        await markAsKey(contents, target.path, record);
         const made = await findObject(contents, target);
         if (made !== undefined) return made;
         throw new S3Error(

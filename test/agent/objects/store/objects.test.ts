@@ -15,7 +15,10 @@ import {
 import { join, posix } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
+import { setAttribute } from '../../../../agent/disks/disk-calls.ts';
 import { onBehalfOf } from '../../../../agent/disks/disk-threads.ts';
+import { Checksum } from '../../../../agent/objects/protocol/checksum.ts';
+import { holdDirectory } from '../../../../agent/objects/store/held-directory.ts';
 import type { ObjectInfo } from '../../../../agent/objects/store/object-info.ts';
 import { TICK_MS } from '../../../../agent/objects/store/settled-file.ts';
 import { run } from '../../../../agent/system/spawn.ts';
@@ -256,6 +259,38 @@ test('a key with a slash at its end is a directory', async (t) => {
   await store.delete('made/here/');
   await store.delete('made/');
   await t.throwsAsync(store.head('made/'), { code: 'NoSuchKey' });
+});
+
+test('a directory keeps what it was put with until it is put anew or deleted', async (t) => {
+  const { disk } = t.context;
+  const { store, layout } = disk;
+  const path = join(layout.contents, 'marked.txt');
+  const kept = { contentType: 'text/plain; charset=utf-8', headers: { 'x-amz-meta-mode': '0' } };
+  const bare = { contentType: 'application/x-directory', headers: {}, checksum: undefined };
+  const putKept = () =>
+    store.put('marked.txt/', bodyOf(''), { attributes: kept, checksum: new Checksum('crc32') });
+  const listed = async () =>
+    (await store.list({ prefix: 'marked.txt/', delimiter: '/', after: '', limit: 1 })).entries;
+  const made = await putKept();
+  t.like(made, { ...kept, checksum: { algorithm: 'crc32', value: 'AAAAAA==' } });
+  t.deepEqual(await store.head('marked.txt/'), made);
+  t.like(await listed(), [{ key: 'marked.txt/', checksum: { algorithm: 'crc32' } }]);
+  await put(disk, 'marked.txt/file', 'x');
+  t.like(await store.head('marked.txt/'), kept);
+  t.like(await put(disk, 'marked.txt/'), bare);
+  t.like(await store.head('marked.txt/'), bare);
+
+  await putKept();
+  await store.delete('marked.txt/');
+  t.like(await store.head('marked.txt/'), bare);
+  t.like(await listed(), [{ key: 'marked.txt/file' }]);
+
+  // The mark of an earlier version.
+  await using directory = await holdDirectory(path, '');
+  await setAttribute(directory.fd, 'trusted.berth.key', Buffer.of(1));
+  t.like(await store.head('marked.txt/'), bare);
+  t.like(await listed(), [{ key: 'marked.txt/' }]);
+  t.like(await putKept(), kept);
 });
 
 test('a file is no directory', async (t) => {
