@@ -140,9 +140,7 @@ async function takeFiles(
     const [first, ...others] = needed;
     if (free.length > 0 || first === undefined) continue;
     // Files took each other's names, or the new name of one cannot be a key or is refused.
-    await attempts.make(first.path, first.ctimeNs, () =>
-      fetchMoved(parts, first, files, signal),
-    );
+    await attempts.make(first.path, first.ctimeNs, () => fetchMoved(parts, first, files, signal));
     if (await isNeeded(parts, first)) left = others;
   }
 }
@@ -262,8 +260,7 @@ async function takeFile(parts: UploadParts, file: WalkedFile, signal: AbortSigna
 const isPlaceholderStill = (
   { places }: Pick<UploadParts, 'places'>,
   { inode }: IndexRow,
-): Promise<boolean> =>
-  native.inodeHasAttribute(places.mount, Number(inode), PLACEHOLDER_ATTRIBUTE);
+): Promise<boolean> => native.inodeHasAttribute(places.mount, Number(inode), PLACEHOLDER_ATTRIBUTE);
 
 /** A placeholder was moved, or its mode was changed. @returns false when it must be filled */
 async function takePlaceholder(

@@ -88,8 +88,8 @@ export class RequestForwarder {
 
   /**
    * Forwards a request and passes its answer back, both as streams. A client that expects
-   * `100 Continue` gets it when the other side sends it. Headers of the answer replace those that are
-   * set on the response, unless the target fixes them. When the answer breaks off, the caller's
+   * `100 Continue` gets it when the other side sends it. Headers of the answer replace those that
+   * are set on the response, unless the target fixes them. When the answer breaks off, the caller's
    * connection is destroyed. Trailers are dropped in both directions.
    * @throws Error when no answer came; the caller has not been answered then
    */

@@ -34,12 +34,13 @@ export interface ObjectRecord {
 }
 
 /*
- * u8 version, u16 number of parts, u64 size, i64 modification time in ns, 16 bytes of MD5; in versions
- * 2 and 4 a checksum: u8 number of the algorithm with the highest bit set for a composite one, and the
- * digest; content type; then, if there are headers, a line feed and the headers (stored-headers.ts).
- * Versions 3 and 4 have one byte for each character of the headers, versions 1 and 2 UTF-8; ASCII, which
- * is the same in both, has the lower version, which earlier programs read. Little-endian and, without
- * headers, short: ext4 keeps it in the inode, beside the file's other properties.
+ * u8 version, u16 number of parts, u64 size, i64 modification time in ns, 16 bytes of MD5; in
+ * versions 2 and 4 a checksum: u8 number of the algorithm with the highest bit set for a composite
+ * one, and the digest; content type; then, if there are headers, a line feed and the headers
+ * (stored-headers.ts). Versions 3 and 4 have one byte for each character of the headers, versions 1
+ * and 2 UTF-8. Headers in ASCII, which is the same in both, have the lower version: earlier programs
+ * read it. Little-endian and, without headers, short: ext4 keeps it in the inode, beside the file's
+ * other properties.
  */
 const VERSION = 1;
 const WITH_CHECKSUM = 1;

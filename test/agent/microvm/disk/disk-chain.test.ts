@@ -37,7 +37,10 @@ async function newDisk(): Promise<Place> {
 }
 
 /** Whether the machine of a disk may read and write a layer. */
-async function accessOf(disks: string, layer: string): Promise<{ reads: boolean; writes: boolean }> {
+async function accessOf(
+  disks: string,
+  layer: string,
+): Promise<{ reads: boolean; writes: boolean }> {
   const { uid, mode } = await stat(join(disks, layer));
   const bits = uid === UID ? mode >> 6 : mode;
   return { reads: (bits & 4) !== 0, writes: (bits & 2) !== 0 };
