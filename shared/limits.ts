@@ -478,8 +478,8 @@ export const LIMITS = {
   bucketRechecksMax: 1_000,
   bucketReportsMax: 10_000, // Disks whose last report is remembered.
   bucketKeysMax: 1_000_000, // Keys of one disk, and files on it.
-  bucketKeyBytesMax: 256 * MiB, // Of all of them together.
-  bucketPagesMax: 10_000, // Of one listing; storage may send pages that are not full.
+  bucketKeyBytesMax: 256 * MiB, // All keys of a disk together.
+  bucketPagesMax: 10_000, // Pages of a listing; storage may send some that are not full.
   bucketPageMsMax: 120_000, // Until one of them has come.
   bucketPaceBytes: MiB, // A fetch is given up unless so much comes within the next time.
   bucketPaceMs: 120_000,

@@ -122,7 +122,7 @@ interface FetchTarget {
   readonly signal: AbortSignal;
 }
 
-/** One attempt. Nothing of it goes on once it has failed. */
+/** Fetches an object once. Nothing goes on after a failure. */
 async function fetchObject(
   bucket: Bucket,
   path: string,

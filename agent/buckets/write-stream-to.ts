@@ -95,7 +95,7 @@ const PACE: Pace = { bytes: LIMITS.bucketPaceBytes, ms: LIMITS.bucketPaceMs };
 
 /** Passes on what arrives, as long as enough does. Time for which nobody asks does not count. */
 async function* inPace(body: Readable, { bytes, ms }: Pace): AsyncGenerator<Buffer> {
-  const chunks = (body as AsyncIterable<Buffer>)[Symbol.asyncIterator]();
+  const chunks: AsyncIterator<Buffer, undefined> = body[Symbol.asyncIterator]();
   let [leftBytes, leftMs] = [bytes, ms];
   try {
     for (;;) {
@@ -117,9 +117,8 @@ async function* inPace(body: Readable, { bytes, ms }: Pace): AsyncGenerator<Buff
 }
 
 interface Expected {
-  /** Of the whole object. */
   readonly sizeBytes: number;
-  /** What comes after so many bytes is not written. */
+  /** How many bytes of it are written, if not all. */
   readonly cutAt?: number | undefined;
 }
 

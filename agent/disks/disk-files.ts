@@ -154,7 +154,7 @@ export class DiskFiles {
     if (this.#hasLeftovers) await this.prepare();
   }
 
-  /** One that cannot be removed leaves the others none the less. @throws Error of the first such */
+  /** Tries to remove each of them. @throws Error of the first that cannot be removed */
   async #removeAsides(): Promise<void> {
     const names = await readdir(this.#directory);
     const asides = names

@@ -180,7 +180,7 @@ static int64_t nanoseconds(struct timespec time) {
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* One file may have very many names, so those that are left out count as well. */
+/* Names that are left out count as well: a file may have very many. */
 static int add_file(struct walk *walk, const struct stat *status, size_t path_bytes) {
   uint32_t length = (uint32_t)path_bytes;
   if (++walk->files > walk->files_max) return EOVERFLOW;

@@ -127,7 +127,7 @@ async function takeOver(context: SandboxContext): Promise<void> {
   processes.connect(found.guest);
   sandbox.resumeLimits();
   continueCopied(context, found);
-  // As an event, which is repeated while it cannot be journalled: the machine is sound.
+  // Sent as an event, which is repeated while it cannot be journalled: the machine is sound.
   if (sandbox.row.state === 'pausing')
     current.report(session, { kind: 'pauseFailed', error: new Error(NOT_PAUSED) });
   else sandbox.announceState('recovered');

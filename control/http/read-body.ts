@@ -5,7 +5,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import type { HeldBody } from './body-shares.ts';
 
 interface BodyBounds {
-  /** Of the body as it comes, and as it is once it is decompressed. */
+  /** Bounds the body as it comes, and as it is once it is decompressed. */
   readonly bytesMax: number;
   /** Whether `Content-Encoding` may be anything but `identity`. */
   readonly mayBeCompressed: boolean;

@@ -152,7 +152,7 @@ class InMemoryMachine implements Machine {
     await this.#effect('continue machine', () => undefined);
     if (!this.vm.isRunning) return; // Its end is told by itself.
     await this.#ask(thaw, GUEST_MS_MAX).catch(() => {
-      // It is thawed when it answers.
+      // The guest is thawed when it answers.
       this.guest.call(this.guest.closed, thaw).catch(() => undefined);
     });
   }
@@ -363,7 +363,7 @@ export class InMemoryDriver implements MachineDriver {
     try {
       await this.#gate('before reclaim machine', id);
     } finally {
-      this.#host.vms.get(id)?.stop('killed'); // Whatever fails then, its processes were killed first.
+      this.#host.vms.get(id)?.stop('killed'); // Its processes are killed first, so also when the rest fails.
     }
     this.#host.clear(id);
     await this.#gate('after reclaim machine', id);

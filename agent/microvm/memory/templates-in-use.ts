@@ -20,7 +20,7 @@ export const recordTemplate = (runDir: string, key: string): Promise<void> =>
  * The key of the template that a machine was started from.
  * @throws Error when it is not recorded
  */
-export async function recordedTemplate(runDir: string): Promise<string> {
+async function recordedTemplate(runDir: string): Promise<string> {
   const text = await readFile(join(runDir, MEMORY_FILE), 'utf8');
   return parseMemory(parseJson(text), MEMORY_FILE).template;
 }

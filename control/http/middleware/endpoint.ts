@@ -192,7 +192,7 @@ function endStream({ stream }: StreamReply, { events }: Route, { endsAt }: Calle
 
 interface Work {
   readonly caller: Caller;
-  /** Of the request's body. */
+  /** The request's body. */
   readonly text: string | undefined;
   readonly waits: FairShares;
   readonly run: (callerGone: () => AbortSignal) => Promise<Reply>;

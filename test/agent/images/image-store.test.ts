@@ -1,4 +1,4 @@
-/* What a host finds of its images at the start of its agent. */
+/* The images that a host finds when its agent starts. */
 import { mkdir, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';

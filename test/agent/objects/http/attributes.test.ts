@@ -5,7 +5,7 @@ import { readHeaders } from '../../../../agent/objects/http/request-headers.ts';
 import { S3Error } from '../../../../agent/objects/protocol/errors.ts';
 import { LIMITS } from '../../../../shared/limits.ts';
 
-/** As Node delivers a header: one character for each byte. */
+/** Decodes a header as Node does: one character for each byte. */
 const asHeader = (text: string): string => Buffer.from(text).toString('latin1');
 
 const storedOf = (headers: Record<string, string>, query: Record<string, string> = {}) => {
