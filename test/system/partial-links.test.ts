@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises';
 import anyTest, { type TestFn } from 'ava';
 import { chooseNodes } from '../../agent/links/chosen-nodes.ts';
 import { paths } from '../../agent/system/paths.ts';
+import type { ControlNode } from '../../shared/directory/control-nodes.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
@@ -38,6 +39,21 @@ async function linkedTo(node: StackNode): Promise<number> {
   return [...counts].reduce((sum, [, count]) => sum + Number(count), 0);
 }
 
+function idOf(node: StackNode, nodes: readonly ControlNode[]): string {
+  const isOfNode = ({ linkUrl }: ControlNode) => linkUrl.includes(`:${internalPortOf(node)}/`);
+  const id = nodes.find(isOfNode)?.nodeId;
+  assert(id !== undefined);
+  return id;
+}
+
+/** The nodes that have a host for new disks: later ones can have taken all hosts of an earlier one. */
+async function placingNodes({ controls }: Stack, directory: Directory): Promise<StackNode[]> {
+  const nodes = await directory.controlNodes.live();
+  const hosts = await directory.hosts.list();
+  const chosen = new Set(hosts.flatMap(({ hostId }) => [...chooseNodes(hostId, nodes)]));
+  return controls.filter((node) => chosen.has(idOf(node, nodes)));
+}
+
 /** Adds nodes until one is there that a host does not link to, and waits for the links of the others. */
 async function addUnchosenNode(stack: Stack, directory: Directory) {
   for (let count = 1; count < NODES_MAX; count += 1) {
@@ -48,10 +64,8 @@ async function addUnchosenNode(stack: Stack, directory: Directory) {
       const areSettled = live.every(({ linkShare }) => linkShare === 0.5);
       return areSettled && live.length === stack.controls.length ? live : undefined;
     });
-    const id = nodes.find(({ linkUrl }) => linkUrl.includes(`:${internalPortOf(node)}/`))?.nodeId;
-    assert(id !== undefined);
     const hosts = (await directory.hosts.list()).map(({ hostId }) => hostId);
-    const chosen = hosts.filter((hostId) => chooseNodes(hostId, nodes).has(id));
+    const chosen = hosts.filter((hostId) => chooseNodes(hostId, nodes).has(idOf(node, nodes)));
     await waitFor('the chosen links', async () => (await linkedTo(node)) === chosen.length);
     const unlinked = hosts.find((hostId) => !chosen.includes(hostId));
     if (unlinked !== undefined) return { node, hostId: unlinked, linked: chosen.length };
@@ -92,7 +106,8 @@ test('a call for a host that is not linked to the node links it', async (t) => {
   const clientOf = ({ environment }: StackNode): ApiClient =>
     new ApiClient(environment['PUBLIC_BASE_URL'] ?? '', key);
   const there = clientOf(node);
-  const others = stack.controls.filter((each) => each !== node).map(clientOf);
+  const placing = await placingNodes(stack, directory);
+  const others = placing.filter((each) => each !== node).map(clientOf);
   const diskId = await diskOf(hostId, others, directory);
   t.is(await linkedTo(node), linked);
   const results = await Promise.all(
