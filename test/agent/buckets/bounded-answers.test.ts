@@ -195,7 +195,7 @@ for (const { answer, message } of [
     message: /does not say how/u,
   },
   {
-    answer: `<ListBucketResult><IsTruncated>true</IsTruncated>${LISTED}${CONTINUED}</ListBucketResult>`,
+    answer: `<ListBucketResult><IsTruncated>true</IsTruncated>${CONTINUED}</ListBucketResult>`,
     message: /continues its listing where it was before/u,
   },
   { answer: `<ListBucketResult>${LISTED}</ListBucketResult>`, message: /does not say whether/u },
