@@ -1010,7 +1010,7 @@ export interface paths {
         };
         /**
          * List the latest changes that keys of the account asked for, newest first
-         * @description Every call that changes something leaves one event, refused ones too. About the last 10,000 are kept.
+         * @description Every call that changes something leaves one event, refused ones too. About the last 10,000 are kept, and about the last 1,000 of those that were refused.
          */
         get: operations["listActivity"];
         put?: never;
