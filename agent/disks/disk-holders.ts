@@ -11,7 +11,7 @@ interface DiskHoldersParts {
   readonly disk: DiskRef;
   readonly storage: DiskStorage;
   readonly leases: DiskLeases;
-  /** Where the second mount is. */
+  /** Layout of the second mount. */
   readonly layout: DiskLayout;
   /** Has every hold, also those that the former agent left and that this one has not taken over. */
   readonly journal: DiskHoldJournal;

@@ -30,7 +30,7 @@ async function openScene() {
   await using undo = new AsyncDisposableStack();
   const { path, redis, record, disk, deps } = await openDiskHost(undo);
   const { accountId } = disk;
-  const other = { ...newDiskRecord(), accountId };
+  const other = newDiskRecord({ accountId, name: 'other' });
   await deps.files.create(other);
   for (const each of [record, other]) await deps.directory.disks.create(each);
   const [first = '', second = ''] = [record.id, other.id].toSorted();
