@@ -11,7 +11,8 @@ import { mountDisk } from '../../helpers/mounted-disk.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-test('a failed write leaves no sync of the file under way', async (t) => {
+// By itself: it looks at all calls of the process.
+test.serial('a failed write leaves no sync of the file under way', async (t) => {
   await using disk = await mountDisk(128 * MiB);
   const path = join(disk.layout.contents, 'file');
   await using file = await open(path, 'wx');
