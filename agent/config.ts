@@ -185,7 +185,8 @@ const sandboxIdBase = ({ EXEC_UID_BASE }: Values): number => EXEC_UID_BASE + EXE
 
 function readUserRanges(settings: Values): UserRangeSettings {
   const { EXEC_USER_NAMESPACES: mode, EXEC_UID_BASE: baseId } = settings;
-  // Also where no sandboxes run: a disk must look the same on every host. One more uid is for probing.
+  // Also where no sandboxes run: a disk must look the same on every host. One more uid is for
+  // probing.
   const reserved = [
     { first: settings.SANDBOX_UID_BASE - 1, count: LIMITS.machineUsersMax + 1 },
     { first: sandboxIdBase(settings), count: SANDBOX_IDS },

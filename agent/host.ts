@@ -89,7 +89,9 @@ export async function claimHost(dataDir: string): Promise<HostIdentity> {
   }
 }
 
-/** Control groups, lock files and records are named after the id, so nothing else may pass for one. */
+/**
+ * Control groups, lock files and records are named after the id, so nothing else may pass for one.
+ */
 async function claimId(path: string): Promise<string> {
   const hostId = (await writeOnce(path, `${newHostId()}\n`)).trim();
   if (new RegExp(hostIdPattern, 'u').test(hostId)) return hostId;
@@ -112,7 +114,10 @@ export interface Host {
   readonly images: HostImages;
   /** Refuses commands that have not begun; settles when those that run have ended. */
   drain(): Promise<void>;
-  /** Ends everything that runs except sandboxes, gives every disk up, and leaves nothing else behind. */
+  /**
+   * Ends everything that runs except sandboxes, gives every disk up, and leaves nothing else
+   * behind.
+   */
   close(): Promise<void>;
 }
 
@@ -319,7 +324,10 @@ function openDisks(
   return disks;
 }
 
-/** Begins to keep this agent's programs together, with a guard of its mounts. @param undo ends both */
+/**
+ * Begins to keep this agent's programs together, with a guard of its mounts.
+ * @param undo ends both
+ */
 async function openHelpers(
   groups: HostGroups,
   dataDir: string,
@@ -365,7 +373,8 @@ export async function openHost(
   const groups: HostGroups = { cgroups: await detectCgroups(), cgroupParent };
   const parts = new StartParts();
   const journal = await openJournal(dataDir, groups, { parts, log });
-  // Parts that may be misconfigured are opened before anything is made that would be left on the host.
+  // Parts that may be misconfigured are opened before anything is made that would be left on the
+  // host.
   const { region, files } = await parts.time('storage', () =>
     openFiles(config, { dataDir, directory, hostId, log }),
   );

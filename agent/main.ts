@@ -66,7 +66,9 @@ interface Parts {
   readonly log: Logger;
 }
 
-/** Tells the directory of this host from now on, and links it to the control nodes that there are. */
+/**
+ * Tells the directory of this host from now on, and links it to the control nodes that there are.
+ */
 function linkToControl(parts: Parts) {
   const { config, hostId, host, clusterTls, isDraining, orders, log } = parts;
   const { clusterId, clusterSecrets, region } = config.cluster;

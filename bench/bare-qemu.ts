@@ -29,8 +29,9 @@ export interface BareParts {
 }
 
 /**
- * QEMU's arguments as sandboxes had them when they were first measured. They are written out instead
- * of taken from the product, so that every later gain or loss of the product shows. x86_64 only.
+ * QEMU's arguments as sandboxes had them when they were first measured. They are written out
+ * instead of taken from the product, so that every later gain or loss of the product shows. x86_64
+ * only.
  */
 function frozenArguments(parts: BareParts, slot: SlotPlan, overlay: string): string[] {
   const { guestDir, rootDisk, accelerator, memSizeMib, directory } = parts;

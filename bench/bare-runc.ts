@@ -25,8 +25,8 @@ async function ended(runc: ChildProcess): Promise<void> {
 }
 
 /**
- * The baseline of an exec: `runc run` with the agent's own bundle, except for the user namespace, on
- * a disk that is already mounted, with the command as its first process. Its root is mounted
+ * The baseline of an exec: `runc run` with the agent's own bundle, except for the user namespace,
+ * on a disk that is already mounted, with the command as its first process. Its root is mounted
  * beforehand.
  */
 export async function prepareBareRunc(

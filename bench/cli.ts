@@ -60,7 +60,10 @@ async function refusingServer(): Promise<AsyncDisposable & { readonly url: strin
   return { url: `http://127.0.0.1:${port}`, [Symbol.asyncDispose]: close };
 }
 
-/** A program's run and a run of it that ends at its first call: the difference is what came after start-up. */
+/**
+ * A program's run and a run of it that ends at its first call: the difference is what came after
+ * start-up.
+ */
 interface Measured {
   readonly name: string;
   readonly whole: () => Promise<void>;
@@ -99,8 +102,8 @@ async function compareAfterStart(
 }
 
 /**
- * A command in a sandbox beside a look-up by name and an exec by one curl, and a command in a new sandbox
- * beside the same calls by one curl.
+ * A command in a sandbox beside a look-up by name and an exec by one curl, and a command in a new
+ * sandbox beside the same calls by one curl.
  */
 async function benchRun(
   api: ApiClient,
@@ -217,7 +220,9 @@ async function benchSync(
   }
 }
 
-/** `npm run bench -- cli [--rounds N] [--files N] [--only start,run,sync]`: see docs/benchmarks.md. */
+/**
+ * `npm run bench -- cli [--rounds N] [--files N] [--only start,run,sync]`: see docs/benchmarks.md.
+ */
 export async function benchCli(args: readonly string[]): Promise<void> {
   const { values } = parseArgs({
     args: [...args],

@@ -29,8 +29,8 @@ async function leaseAll({ leases, callers }: Measured): Promise<void> {
 /**
  * `npm run bench -- confirmation`: what it costs that a replica of Redis confirms a lease before it
  * counts (decision 0079): acquiring, renewing and releasing one, of which the first two are
- * confirmed. The baseline is the same group of servers without confirmation. Every server syncs each
- * write.
+ * confirmed. The baseline is the same group of servers without confirmation. Every server syncs
+ * each write.
  */
 export async function benchConfirmation(args: readonly string[]): Promise<void> {
   const { values } = parseArgs({

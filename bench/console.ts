@@ -16,7 +16,9 @@ const SANDBOXES = 1_000;
 const SIZE = { width: 1280, height: 800, deviceScaleFactor: 1, mobile: false };
 /** The file of the benchmark, as the sandbox makes it. */
 const MAKE_FILE = `seq 10000000 | head -c ${STREAM_BYTES} >/tmp/stream`;
-/** The same bytes in the page, as a terminal passes them on: with a carriage return in each line. */
+/**
+ * The same bytes in the page, as a terminal passes them on: with a carriage return in each line.
+ */
 const MAKE_BYTES = `{
   let text = '', length = 0, n = 0;
   const parts = [];
@@ -30,7 +32,9 @@ const MAKE_BYTES = `{
   parts.push(new TextEncoder().encode(text));
   globalThis.streamParts = parts;
 }`;
-/** Draws the bytes in an xterm.js of the same size and options, and resolves with the milliseconds. */
+/**
+ * Draws the bytes in an xterm.js of the same size and options, and resolves with the milliseconds.
+ */
 const DRAW_BARE = `new Promise((resolve) => {
   const shown = document.querySelector('[role=tabpanel]:not([hidden])').getBoundingClientRect();
   const box = document.createElement('div');
@@ -184,7 +188,8 @@ async function benchTerminal(page: ConsolePage, id: string, rounds: number): Pro
   const size = await page.reads(rows, /size \d+ \d+ end/u);
   const [, cols, lines] = /size (\d+) (\d+) end/u.exec(size) ?? [];
   await page.page.evaluate(`globalThis.benchSize = { cols: ${cols}, rows: ${lines} }; 0`);
-  // DevTools would copy each frame of the session to this process, which costs more than its drawing.
+  // DevTools would copy each frame of the session to this process, which costs more than its
+  // drawing.
   await page.page.send('Network.disable');
   const times = { ours: [] as number[], baseline: [] as number[] };
   for (let round = 0; round < rounds; round += 1) {

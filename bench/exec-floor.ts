@@ -18,17 +18,20 @@ const ROUNDS = 60;
 const WARM_UP = 10;
 /** About two of a bare `runc run`, so that the pool can replace the container that it gave. */
 const PACE_MS = 80;
-/** Entries that Redis keeps for a command, in turn: its job, that the job was taken, its entry in the audit. */
+/**
+ * Entries that Redis keeps for a command, in turn: its job, that the job was taken, its entry in
+ * the audit.
+ */
 const RECORD = 'x'.repeat(500);
 
 /** Milliseconds of the steps of each call. */
 type Steps = Record<'queued' | 'ran' | 'synced' | 'audited', number[]>;
 
 /**
- * The least that a command takes which is kept as Berth keeps it: one process that answers over HTTP,
- * writes the same number of records in turn to a Redis that syncs each, and runs the command in a
- * container that waits, beside the sync of a file. Nothing is checked, sealed, placed, logged or sent
- * between processes.
+ * The least that a command takes which is kept as Berth keeps it: one process that answers over
+ * HTTP, writes the same number of records in turn to a Redis that syncs each, and runs the command
+ * in a container that waits, beside the sync of a file. Nothing is checked, sealed, placed, logged
+ * or sent between processes.
  */
 export async function benchExecFloor(
   stack: Stack,

@@ -8,7 +8,10 @@ const CHARACTER = 6.3;
 /** Narrower frames are left out, with all that they called. */
 const MIN_SHARE = 0.002;
 
-/** A profile as V8 writes it: https://chromedevtools.github.io/devtools-protocol/tot/Profiler/#type-Profile */
+/**
+ * A profile as V8 writes it:
+ * https://chromedevtools.github.io/devtools-protocol/tot/Profiler/#type-Profile
+ */
 const Profile = Type.Object({
   nodes: Type.Array(
     Type.Object({

@@ -66,8 +66,8 @@ async function buildImage(
 }
 
 /**
- * `npm run bench -- image [--rounds N] [--memory MIB] [--prewarmed N] [--runtime microvm|container]`:
- * see docs/benchmarks.md.
+ * `npm run bench -- image [--rounds N] [--memory MIB] [--prewarmed N] [--runtime
+ * microvm|container]`: see docs/benchmarks.md.
  */
 export async function benchImage(args: readonly string[]): Promise<void> {
   await benchImageBuild();

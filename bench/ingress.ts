@@ -13,9 +13,10 @@ import { planSlot } from '../agent/network/slot.ts';
 import { printComparison } from './statistics.ts';
 
 /*
- * Requests through the ingress, beside Debian's nginx as a proxy to the same server: an nginx in the
- * network of a container, so that no emulation hides the proxies. The baseline's listening socket is
- * on the host, and all else of it in the sandbox's slot, from where it connects as the ingress does.
+ * Requests through the ingress, beside Debian's nginx as a proxy to the same server: an nginx in
+ * the network of a container, so that no emulation hides the proxies. The baseline's listening
+ * socket is on the host, and all else of it in the sandbox's slot, from where it connects as the
+ * ingress does.
  */
 
 const GUEST_PORT = 8080;

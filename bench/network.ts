@@ -41,7 +41,9 @@ with socket.create_connection((host, port)) as peer:
     print(time.monotonic() - began)
 `;
 
-/** In the guest: how many seconds so many requests over TLS took, and what the last was answered. */
+/**
+ * In the guest: how many seconds so many requests over TLS took, and what the last was answered.
+ */
 const ASK = `
 import http.client, ssl, sys, time
 kept, host, trusted, count = sys.argv[1] == 'kept', sys.argv[2], sys.argv[3], int(sys.argv[4])

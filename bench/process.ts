@@ -211,7 +211,9 @@ async function benchKeystrokes(api: ApiClient, id: string): Promise<void> {
   }
 }
 
-/** `npm run bench -- process [--rounds N] [--only start,stream,idle,keys]`: see docs/benchmarks.md. */
+/**
+ * `npm run bench -- process [--rounds N] [--only start,stream,idle,keys]`: see docs/benchmarks.md.
+ */
 export async function benchProcess(args: readonly string[]): Promise<void> {
   const { values } = parseArgs({
     args: [...args],

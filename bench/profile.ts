@@ -55,7 +55,10 @@ const works: Readonly<Record<string, Work>> = {
   },
 };
 
-/** `npm run bench -- profile --out DIRECTORY [--only exec,create]`: flame graphs of control and agent. */
+/**
+ * `npm run bench -- profile --out DIRECTORY [--only exec,create]`: flame graphs of control and
+ * agent.
+ */
 export async function benchProfile(args: readonly string[]): Promise<void> {
   const { values } = parseArgs({
     args: [...args],

@@ -1,4 +1,6 @@
-/* Many simulated hosts in one process. Its parent says what to do; it ends when its parent is gone. */
+/*
+ * Many simulated hosts in one process. Its parent says what to do; it ends when its parent is gone.
+ */
 import { SimulatedHost, type SimulatedHostOptions, watchStorage } from './region-host.ts';
 import { newHostId } from '../shared/ids.ts';
 

@@ -171,7 +171,10 @@ export class Region implements AsyncDisposable {
     return Promise.all(this.controls.map(({ internalUrl }) => hostsLinkedTo(internalUrl)));
   }
 
-  /** How many hosts link to each control node by themselves. @returns more when a node is not known yet */
+  /**
+   * How many hosts link to each control node by themselves.
+   * @returns more when a node is not known yet
+   */
   async #wantedLinks(): Promise<number[]> {
     const [nodes, hosts] = await Promise.all([
       this.directory.controlNodes.live(),

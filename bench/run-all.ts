@@ -39,7 +39,9 @@ function killGroup({ pid }: ChildProcess): void {
   }
 }
 
-/** Runs one benchmark in a process of its own, so that not even its crash or hang concerns others. */
+/**
+ * Runs one benchmark in a process of its own, so that not even its crash or hang concerns others.
+ */
 async function runOne(
   program: string,
   bench: string,
@@ -67,8 +69,8 @@ async function runOne(
 }
 
 /**
- * Runs benchmarks one after the other, each with its own default lengths. One that fails, crashes or
- * hangs does not keep the others away.
+ * Runs benchmarks one after the other, each with its own default lengths. One that fails, crashes
+ * or hangs does not keep the others away.
  * @param program takes the name of a benchmark, sends its findings, and ends in order at SIGTERM
  * @param file where everything is written as JSON, anew after each benchmark
  * @param signal ends the one that runs, and leaves out the rest

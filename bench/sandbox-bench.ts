@@ -55,7 +55,10 @@ export async function sandboxDirectory(bench: SandboxBench, id: string): Promise
   return join(dataDir, 'sandboxes', await vmIdOf(bench, id));
 }
 
-/** Waits until the host has prewarmed all the machines that it will: none came for longer than one takes. */
+/**
+ * Waits until the host has prewarmed all the machines that it will: none came for longer than one
+ * takes.
+ */
 export async function untilRested(
   bench: SandboxBench,
   memSizeMib = bench.memSizeMib,
@@ -78,7 +81,9 @@ export async function untilRested(
   await waitFor('the host to rest', isRested, REST_MS_MAX);
 }
 
-/** Creates a sandbox on an idle host and waits until it runs. It starts from a template unless cold. */
+/**
+ * Creates a sandbox on an idle host and waits until it runs. It starts from a template unless cold.
+ */
 export async function newSandbox(bench: SandboxBench, settings: object = {}): Promise<string> {
   const id = await bench.calls.createRunning(bench.memSizeMib, settings);
   await vmIdOf(bench, id);

@@ -9,8 +9,8 @@ const LOOK_MS = 1;
 const QUIET_MS = 1_000;
 
 /**
- * A process in the guest that keeps writing bytes to the console, which the host sees in a file. The
- * gap is measured on the host because the guest's own clocks stop during it.
+ * A process in the guest that keeps writing bytes to the console, which the host sees in a file.
+ * The gap is measured on the host because the guest's own clocks stop during it.
  */
 const TICKER =
   `setsid perl -e 'open(my $c, ">", "/dev/console") or die; ` +

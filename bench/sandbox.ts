@@ -74,7 +74,9 @@ function readFlags(args: readonly string[]): Flags {
   return { ...numbers, ...sizes, accelerator, isCold, only };
 }
 
-/** Aborts on the first signal, so that the benchmark ends in order. A second one ends it at once. */
+/**
+ * Aborts on the first signal, so that the benchmark ends in order. A second one ends it at once.
+ */
 function interruption(): AbortSignal {
   const controller = new AbortController();
   const stop = (): void => controller.abort(new Error('interrupted'));

@@ -43,7 +43,10 @@ export interface AppOptions extends ConsoleOptions {
 /** `/disks/{id}` as the router writes it: `/disks/:id`. */
 const routerPath = (path: string): string => path.replaceAll(/\{(\w+)\}/gu, ':$1');
 
-/** The collection that a path is in: `disks` of `/api/disks/{id}`. Paths are read without regard to case. */
+/**
+ * The collection that a path is in: `disks` of `/api/disks/{id}`. Paths are read without regard to
+ * case.
+ */
 const collectionOf = (path: string): string => path.split('/', 3)[2]?.toLowerCase() ?? '';
 
 /** The steps of a call. One that changes nothing is neither confirmed nor audited. */

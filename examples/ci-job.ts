@@ -1,6 +1,6 @@
 /**
- * A CI job on a shared disk: the steps run without a machine of their own, one after the other, on a disk
- * that keeps sources and caches between runs. The log is shared by a link.
+ * A CI job on a shared disk: the steps run without a machine of their own, one after the other, on
+ * a disk that keeps sources and caches between runs. The log is shared by a link.
  */
 import type { Berth } from '@berth/sdk';
 
@@ -26,7 +26,8 @@ export async function runJob(
   const disk = await berth.disks.create({ name: `ci-${project}` }); // Or the one of the last run.
   let failed: string | undefined;
   for (const { name, command } of steps) {
-    // The checkout keeps two jobs of a project from working in one directory at once: the second waits.
+    // The checkout keeps two jobs of a project from working in one directory at once: the second
+    // waits.
     const { exitCode } = await berth.exec(
       {
         disks: { ci: { disk: disk.id, queueMs: 60_000 } },

@@ -1,10 +1,12 @@
 /**
- * A code interpreter: one Python that keeps its variables from call to call, in a sandbox that is paused
- * while nobody asks. Language models get this as their tool `run_python`.
+ * A code interpreter: one Python that keeps its variables from call to call, in a sandbox that is
+ * paused while nobody asks. Language models get this as their tool `run_python`.
  */
 import type { Berth, OutputChunk, Process, Sandbox } from '@berth/sdk';
 
-/** Reads a program, ended by a line with NUL alone, runs it, and answers with a line of the same. */
+/**
+ * Reads a program, ended by a line with NUL alone, runs it, and answers with a line of the same.
+ */
 const REPL = `
 import sys, traceback
 scope = {}

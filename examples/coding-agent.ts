@@ -1,6 +1,7 @@
 /**
- * A coding agent that tries several changes at once: it prepares one sandbox, forks it for each attempt,
- * disk, memory and all, and keeps the first whose tests pass. Attempts cannot spoil each other.
+ * A coding agent that tries several changes at once: it prepares one sandbox, forks it for each
+ * attempt, disk, memory and all, and keeps the first whose tests pass. Attempts cannot spoil each
+ * other.
  */
 import type { Berth, Sandbox } from '@berth/sdk';
 

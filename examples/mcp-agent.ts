@@ -1,6 +1,7 @@
 /**
- * An agent that knows nothing but the tools of Berth's MCP server, as a language model does: it writes
- * code, runs it, forks the sandbox, tries two ways in the copies, and keeps the one that works.
+ * An agent that knows nothing but the tools of Berth's MCP server, as a language model does: it
+ * writes code, runs it, forks the sandbox, tries two ways in the copies, and keeps the one that
+ * works.
  */
 import type { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { z } from 'zod';

@@ -1,6 +1,6 @@
 /**
- * A nightly report: what is worth reading in the logs of all disks whose name begins with a prefix, found
- * by parallel searches, without a machine. Meant for cron.
+ * A nightly report: what is worth reading in the logs of all disks whose name begins with a prefix,
+ * found by parallel searches, without a machine. Meant for cron.
  */
 import type { Berth, Disk } from '@berth/sdk';
 

@@ -137,7 +137,10 @@ async function setRegion(
   return { id, region, allowed };
 }
 
-/** Frees a disk that a sandbox of a dead host holds. @throws AppError when that host may be alive */
+/**
+ * Frees a disk that a sandbox of a dead host holds.
+ * @throws AppError when that host may be alive
+ */
 async function breakHold(directory: Directory, account: string, diskId: string): Promise<object> {
   const { id: accountId } = await findAccount(directory, account);
   const disk = await directory.disks.get(accountId, diskId);

@@ -1,6 +1,6 @@
 /*
- * Lists what a control node and scripts/admin consist of, a path of this checkout on each line: every
- * own file and every npm package that they reach by imports.
+ * Lists what a control node and scripts/admin consist of, a path of this checkout on each line:
+ * every own file and every npm package that they reach by imports.
  */
 import { join } from 'node:path';
 import { build } from 'esbuild';
@@ -26,7 +26,9 @@ const { metafile } = await build({
   logLevel: 'error',
 });
 
-/** The package's directory, for a package of npm: it may read files besides those that it imports. */
+/**
+ * The package's directory, for a package of npm: it may read files besides those that it imports.
+ */
 const partOf = (path: string): string =>
   /^.*node_modules\/(?:@[^/]+\/)?[^/]+/u.exec(path)?.[0] ?? path;
 

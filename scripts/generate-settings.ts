@@ -1,4 +1,6 @@
-/** Makes the tables of settings in docs/operations.md; with --check, says whether they are current. */
+/**
+ * Makes the tables of settings in docs/operations.md; with --check, says whether they are current.
+ */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { TObject } from 'typebox';

@@ -88,7 +88,9 @@ async function inspect(dataDir: string): Promise<Report> {
   }
 }
 
-/** Makes a caller's text harmless for a terminal: control characters are escaped, long texts cut. */
+/**
+ * Makes a caller's text harmless for a terminal: control characters are escaped, long texts cut.
+ */
 function plain(text: string): string {
   const cut = text.length > TEXT_LENGTH_MAX ? `${text.slice(0, TEXT_LENGTH_MAX)}…` : text;
   return cut.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '?');

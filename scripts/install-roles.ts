@@ -44,8 +44,8 @@ const REDIS = [
 ] as const;
 
 /**
- * Settings that a host which joins gets besides the names that every node has, where the cluster has
- * them set.
+ * Settings that a host which joins gets besides the names that every node has, where the cluster
+ * has them set.
  */
 export const JOINED = [
   ...REDIS,

@@ -1,10 +1,10 @@
 /**
- * Runs `npm test` and prints a last line with the numbers of tests that passed and failed. Arguments
- * are passed to AVA.
+ * Runs `npm test` and prints a last line with the numbers of tests that passed and failed.
+ * Arguments are passed to AVA.
  *
- * A run of all tests gives the few files that failed a second chance, by themselves: on a busy machine
- * one of some thousand tests over real virtual machines may run into a deadline of the product. Such
- * files are named at the end. What fails twice, or in many files, has failed.
+ * A run of all tests gives the few files that failed a second chance, by themselves: on a busy
+ * machine one of some thousand tests over real virtual machines may run into a deadline of the
+ * product. Such files are named at the end. What fails twice, or in many files, has failed.
  */
 import { spawn } from 'node:child_process';
 import { globSync } from 'node:fs';

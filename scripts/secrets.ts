@@ -127,7 +127,10 @@ class Resealing {
     }
   }
 
-  /** A disk's record, and then its manifest. @throws Error when a text opens with none of the keys */
+  /**
+   * A disk's record, and then its manifest.
+   * @throws Error when a text opens with none of the keys
+   */
   async disk({ accountId, id }: Pick<DiskRecord, 'accountId' | 'id'>): Promise<void> {
     for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
       const record = (await this.#directory.disks.get(accountId, id))?.record;
@@ -162,8 +165,9 @@ class Resealing {
   }
 
   /**
-   * Writes a manifest that a former key still seals, as agents do: from the present record. An agent
-   * may write it at the same time, so it is looked at again, until it has the record's revision.
+   * Writes a manifest that a former key still seals, as agents do: from the present record. An
+   * agent may write it at the same time, so it is looked at again, until it has the record's
+   * revision.
    * @returns false when the record has changed meanwhile
    */
   async #manifest(accountId: string, id: string): Promise<boolean> {
@@ -184,8 +188,9 @@ class Resealing {
 }
 
 /**
- * Seals anew, with the first key of the ring, what former ones have sealed in the directory and in the
- * manifests of the region. What a host has sealed in its journal, its agent seals anew at its start.
+ * Seals anew, with the first key of the ring, what former ones have sealed in the directory and in
+ * the manifests of the region. What a host has sealed in its journal, its agent seals anew at its
+ * start.
  * @returns `failed`: what none of the keys opens, or could not be written
  */
 export async function resealAll(

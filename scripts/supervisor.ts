@@ -1,4 +1,6 @@
-/** Runs the Procfile. There is one supervisor per checkout; it first ends what a killed one left. */
+/**
+ * Runs the Procfile. There is one supervisor per checkout; it first ends what a killed one left.
+ */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:net';

@@ -57,8 +57,9 @@ ${service}
 `;
 
 /**
- * The unit of a service that is enabled, and comes after the network and other roles of the same host.
- * systemd starts it again however often it fails: what it waits for may come back at any time.
+ * The unit of a service that is enabled, and comes after the network and other roles of the same
+ * host. systemd starts it again however often it fails: what it waits for may come back at any
+ * time.
  */
 const roleUnit = (description: string, ordering: string, service: string): string =>
   `${unit(description, `Wants=network-online.target\nAfter=network-online.target ${ordering}\nStartLimitIntervalSec=0`, service)}Restart=always
@@ -101,8 +102,8 @@ ${SANDBOX}`,
 const MACHINES = 'berth-machines.service';
 
 /**
- * The agent's groups are delegated to a unit that outlives it, since systemd is the only writer of all
- * others (its CGROUP_DELEGATION.md). It is AGENT_CGROUP of a host that has systemd.
+ * The agent's groups are delegated to a unit that outlives it, since systemd is the only writer of
+ * all others (its CGROUP_DELEGATION.md). It is AGENT_CGROUP of a host that has systemd.
  */
 export const MACHINES_CGROUP = `/berth.slice/${MACHINES}`;
 
@@ -137,9 +138,9 @@ const PAUSE_IF_MACHINES_STOP =
 
 /**
  * The agent mounts, makes control groups and namespaces, and starts machines, which outlive it and
- * must not be killed with it. Nothing here may give it a mount namespace or a filter of system calls:
- * the next agent would not see the former one's mounts and networks, and commands and machines would
- * inherit the filter.
+ * must not be killed with it. Nothing here may give it a mount namespace or a filter of system
+ * calls: the next agent would not see the former one's mounts and networks, and commands and
+ * machines would inherit the filter.
  */
 const agentUnit = (checkout: string): string =>
   roleUnit(

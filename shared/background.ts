@@ -13,8 +13,8 @@ export function reportBackgroundFailures(to: FailureReport): void {
 }
 
 /**
- * Starts work that nobody awaits. Never throws: a failure, thrown or rejected, is reported under the
- * task's name and goes no further, so background work cannot end the process.
+ * Starts work that nobody awaits. Never throws: a failure, thrown or rejected, is reported under
+ * the task's name and goes no further, so background work cannot end the process.
  * @param task names the work in the log event and the metric: `<noun>.<verb>`, from a fixed set
  */
 export function runInBackground(task: string, work: () => unknown): void {
@@ -29,8 +29,8 @@ export function runInBackground(task: string, work: () => unknown): void {
 }
 
 /**
- * Work whose runs never overlap: one that is begun while the previous one is still at work is skipped.
- * A failure is reported.
+ * Work whose runs never overlap: one that is begun while the previous one is still at work is
+ * skipped. A failure is reported.
  * @returns a function that begins a run
  */
 export function withoutOverlap(task: string, work: () => unknown): () => void {
@@ -49,8 +49,8 @@ export function withoutOverlap(task: string, work: () => unknown): () => void {
 }
 
 /**
- * Does the work now and then every `everyMs` milliseconds until stopped, {@link withoutOverlap}. The
- * run after one that has failed tries again.
+ * Does the work now and then every `everyMs` milliseconds until stopped, {@link withoutOverlap}.
+ * The run after one that has failed tries again.
  * @returns a function that stops the repetition; a run under way finishes
  */
 export function repeatInBackground(task: string, everyMs: number, work: () => unknown): () => void {

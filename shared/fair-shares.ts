@@ -8,11 +8,11 @@ interface Shares {
 }
 
 /**
- * Whether a party that holds `held` may have one more while `free` are free. The limit is a multiple
- * of what is still free (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking
- * 6(2), 1998): `perPartyMax` for a party that is alone, and less the more parties there are. So a
- * party that comes later finds a place, although places are never taken back. A party's first place
- * is never refused while one is free.
+ * Whether a party that holds `held` may have one more while `free` are free. The limit is a
+ * multiple of what is still free (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on
+ * Networking 6(2), 1998): `perPartyMax` for a party that is alone, and less the more parties there
+ * are. So a party that comes later finds a place, although places are never taken back. A party's
+ * first place is never refused while one is free.
  */
 export function isWithinShare({ count, perPartyMax }: Shares, held: number, free: number): boolean {
   if (free < 1) return false;
@@ -28,8 +28,8 @@ const CROWDED_SHARE = 0.5;
 
 /**
  * A fixed number of places that are granted at once or refused; nobody waits for one. Each counts
- * against every party that uses it, such as an account, a share link and an address. A party that is
- * alone may hold half of them.
+ * against every party that uses it, such as an account, a share link and an address. A party that
+ * is alone may hold half of them.
  */
 export class FairShares {
   readonly #shares: Shares;

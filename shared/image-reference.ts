@@ -31,9 +31,9 @@ function splitRegistry(name: string): [registry: string, repository: string] {
 }
 
 /**
- * Fills in registry, repository and tag of a reference. A tag beside a digest is left out, since the
- * digest alone says which image is meant. The result may be longer than the schemas of requests let
- * the text be, so that no length of it is refused here.
+ * Fills in registry, repository and tag of a reference. A tag beside a digest is left out, since
+ * the digest alone says which image is meant. The result may be longer than the schemas of requests
+ * let the text be, so that no length of it is refused here.
  * @param field of the request that it came in, for the message
  * @throws AppError `bad_request` when it is none
  */

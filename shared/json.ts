@@ -15,10 +15,10 @@ const [ARRAY_BEGIN, ARRAY_END, OBJECT_BEGIN, OBJECT_END] = [0x5b, 0x5d, 0x7b, 0x
 export class JsonRefused extends SyntaxError {}
 
 /**
- * Parses JSON within bounds. The linter refuses `JSON.parse` elsewhere. One pass over the text checks
- * nesting and the number of values before anything is built, because whatever walks the result later
- * (validation, printing) is recursive. The key `__proto__` is refused: code that copies an object
- * with it would change the copy's prototype.
+ * Parses JSON within bounds. The linter refuses `JSON.parse` elsewhere. One pass over the text
+ * checks nesting and the number of values before anything is built, because whatever walks the
+ * result later (validation, printing) is recursive. The key `__proto__` is refused: code that
+ * copies an object with it would change the copy's prototype.
  * @throws SyntaxError, of class {@link JsonRefused} when the text exceeds a bound
  */
 export function parseJson(text: string, bounds: JsonBounds = {}): unknown {

@@ -2,8 +2,8 @@ import assert from 'node:assert';
 import { DAY_MS, GiB, HOUR_MS, KiB, MINUTE_MS, MiB, TiB } from './units.ts';
 
 /**
- * Every limit of the system. Those that callers can notice are described in docs/api.md, the section
- * of the resource, and in docs/object-api.md: change both together.
+ * Every limit of the system. Those that callers can notice are described in docs/api.md, the
+ * section of the resource, and in docs/object-api.md: change both together.
  */
 export const LIMITS = {
   // HTTP
@@ -13,9 +13,9 @@ export const LIMITS = {
   // Connections of a public port. Fewer when the process has fewer descriptors: see
   // shareDescriptors.
   connectionsMax: 10_000,
-  // A peer that we wait for must transfer at this average rate and never stand still for longer than
-  // this; the third value applies while others wait for its place. A download's buffer counts as
-  // transferred only once all of it was sent.
+  // A peer that we wait for must transfer at this average rate and never stand still for longer
+  // than this; the third value applies while others wait for its place. A download's buffer counts
+  // as transferred only once all of it was sent.
   transferBytesPerSecondMin: 4 * KiB,
   transferStalledMs: 64_000,
   transferCrowdedStalledMs: 10_000,
@@ -101,8 +101,8 @@ export const LIMITS = {
   checkoutsPerMountMax: 32,
   checkoutsPerExecMax: 128, // Each keeps a file open on the host.
   outputBytesPerStreamMax: 16 * MiB,
-  // How many users and groups a container has of its own, and how many containers can have them. The
-  // same on every host, because disks move between hosts (docs/decisions/0025).
+  // How many users and groups a container has of its own, and how many containers can have them.
+  // The same on every host, because disks move between hosts (docs/decisions/0025).
   idsPerContainer: 2 ** 16,
   userRanges: 2048,
   // How many users there are for machines, from SANDBOX_UID_BASE on.
@@ -206,7 +206,8 @@ export const LIMITS = {
   grepSecondsMax: 30,
   // Clients that give up after 30 s still get the answer.
   grepDurationMsMax: 28_000,
-  // The same as in search.h. All matches of an answer, as JSON. The agent has several copies of them in memory.
+  // The same as in search.h. All matches of an answer, as JSON. The agent has several copies of
+  // them in memory.
   grepTextBytesMax: 64 * KiB,
   grepMatchesBytesMax: 8 * MiB,
 
@@ -261,8 +262,8 @@ export const LIMITS = {
   sandboxCopyMsPerMib: 50,
   // A pause that a time limit asked for and that failed is tried again after this long.
   sandboxPauseRetryMs: 30_000,
-  // How long a failed removal, of a deleted sandbox or of what a machine left, waits to be tried again;
-  // each time twice as long.
+  // How long a failed removal, of a deleted sandbox or of what a machine left, waits to be tried
+  // again; each time twice as long.
   removalRetryMsMin: 1_000,
   removalRetryMsMax: 60_000,
   // How long an agent that shuts down waits for a pause or fork; the next agent recovers it.
@@ -348,7 +349,8 @@ export const LIMITS = {
   fileListDefault: 1000,
   fileListMax: 5000,
   fileCursorLengthMax: 8 * KiB,
-  // Requests for files of one sandbox at the same time, and of all sandboxes of a host or of a node.
+  // Requests for files of one sandbox at the same time, and of all sandboxes of a host or of a
+  // node.
   filesPerSandboxMax: 16,
   filesPerHostMax: 256,
   filesPerNodeMax: 1024,
@@ -375,8 +377,8 @@ export const LIMITS = {
   // How long a request waits for a service that starts with the sandbox that it has woken.
   ingressServiceMsMax: 5_000,
   ingressAskEveryMs: 100,
-  // For how long the ports that a new sandbox is to have are kept until its owner publishes it: also
-  // when the owner is restarted meanwhile.
+  // For how long the ports that a new sandbox is to have are kept until its owner publishes it:
+  // also when the owner is restarted meanwhile.
   sandboxRoutePreparedMs: HOUR_MS,
 
   slotsPerHostMax: 4096,
@@ -421,7 +423,8 @@ export const LIMITS = {
   // An agent that no control node reaches for this long releases its disks.
   linkLossMsMax: 8_000,
   controlNodeTtlMs: 10_000,
-  // The beat of a host: it tells figures that have changed, and reads what its operator wants of it.
+  // The beat of a host: it tells figures that have changed, and reads what its operator wants of
+  // it.
   hostReportMs: 1_000,
   // And how often it tells those that have not, its address and its capacity.
   hostAnnounceMs: 2_000,
@@ -458,13 +461,13 @@ export const LIMITS = {
   diskUseWrittenEveryMs: 1_000,
   diskMeasureMsMax: 500,
 
-  // Disk lease: the holder gives up this margin before the lease expires and another host can have it.
-  // Within the margin it ends what uses the disk (killGraceMs) and unmounts it.
+  // Disk lease: the holder gives up this margin before the lease expires and another host can have
+  // it. Within the margin it ends what uses the disk (killGraceMs) and unmounts it.
   diskLeaseTtlMs: 20_000,
   diskLeaseMarginMs: 10_000,
   diskIdleUnmountMs: 60_000,
-  // Disks that a host has attached at once. The others of its 1024 loop devices (disk-loop.c) are for
-  // sandboxes in containers, images and builds. The second is for an account that is alone.
+  // Disks that a host has attached at once. The others of its 1024 loop devices (disk-loop.c) are
+  // for sandboxes in containers, images and builds. The second is for an account that is alone.
   disksAttachedMax: 768,
   disksAttachedPerAccountMax: 576,
 
@@ -509,8 +512,8 @@ export const LIMITS = {
   diskProbeMsMax: 3_000,
   // The operator's program that shuts a host out of the storage (STORAGE_FENCE_COMMAND).
   storageFenceMsMax: 10_000,
-  // Creating, deleting and describing a disk. Only so many at a time, so that storage that hangs does
-  // not take all threads of the process.
+  // Creating, deleting and describing a disk. Only so many at a time, so that storage that hangs
+  // does not take all threads of the process.
   storageCallMsMax: 18_000,
   storageCallsAtOnceMax: 2,
   // A host whose storage does not answer for this long is not ready.

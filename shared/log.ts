@@ -14,7 +14,9 @@ const ROTATION_LOOK_MS = 1_000;
 /** How much to buffer while stdout cannot be written; more is dropped. */
 const HELD_BYTES_MAX = 16 * MiB;
 
-/** Logs these fields only: Redis errors also carry the arguments of their command, secrets included. */
+/**
+ * Logs these fields only: Redis errors also carry the arguments of their command, secrets included.
+ */
 function describeError(thrown: unknown): unknown {
   if (!(thrown instanceof Error)) return thrown;
   const { name, message, stack, cause } = thrown;
@@ -38,8 +40,8 @@ function followRotation(destination: Destination, path: string): void {
 }
 
 /**
- * A JSON log on stdout, or in the file that LOG_FILE names, written in batches so that logging never delays a request. Fields that could
- * hold a secret are removed.
+ * A JSON log on stdout, or in the file that LOG_FILE names, written in batches so that logging
+ * never delays a request. Fields that could hold a secret are removed.
  */
 export function createLogger(service: string, base: Record<string, string>): Logger {
   const path = process.env['LOG_FILE'] || undefined;

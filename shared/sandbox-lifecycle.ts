@@ -1,9 +1,9 @@
 import type { ErrorCode } from './errors.ts';
 
 /*
- * The lifecycle of a sandbox in two tables: the verdict on each action in each state, and the states
- * that may follow each. Pure. Agent, control and tests read these tables, and a test compares
- * docs/sandboxes.md with them.
+ * The lifecycle of a sandbox in two tables: the verdict on each action in each state, and the
+ * states that may follow each. Pure. Agent, control and tests read these tables, and a test
+ * compares docs/sandboxes.md with them.
  */
 
 /** States as the journal keeps them. Callers see all pending ones as `pending`. */

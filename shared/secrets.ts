@@ -17,7 +17,10 @@ export const sha256 = (text: string): string => hash('sha256', text);
 /** A URL-safe random text with 32 bytes of entropy. */
 export const randomSecret = (): string => randomBytes(32).toString('base64url');
 
-/** Secrets of one kind: the first seals and signs, each of them opens and verifies (docs/decisions/0062). */
+/**
+ * Secrets of one kind: the first seals and signs, each of them opens and verifies
+ * (docs/decisions/0062).
+ */
 export type Ring<T> = readonly [T, ...T[]];
 
 /** @throws RangeError when there is none */
@@ -29,8 +32,8 @@ export function toRing<T>(secrets: readonly T[]): Ring<T> {
 
 /**
  * Encrypts with AES-256-GCM (NIST SP 800-38D) and the first key. `context` binds the text to its
- * place: unsealing with another context fails, so a sealed token cannot be moved into another disk's
- * record.
+ * place: unsealing with another context fails, so a sealed token cannot be moved into another
+ * disk's record.
  * @param keys 32 bytes each
  * @returns base64 of nonce, tag and ciphertext
  */
@@ -59,8 +62,8 @@ export interface Unsealed {
 }
 
 /**
- * Opens a text with whichever key sealed it. What is sealed does not name its key: AES-GCM tells the
- * right one.
+ * Opens a text with whichever key sealed it. What is sealed does not name its key: AES-GCM tells
+ * the right one.
  * @returns undefined when none of the keys did, the context differs, or the text was changed
  */
 export function tryUnseal(
@@ -100,8 +103,8 @@ const signature = (secret: string, purpose: string, body: string): string =>
   createHmac('sha256', secret).update(`${purpose}\n${body}`).digest('base64url');
 
 /**
- * Makes a signed, expiring token for one purpose, such as `agent-link`, with the first secret. Signed,
- * not encrypted.
+ * Makes a signed, expiring token for one purpose, such as `agent-link`, with the first secret.
+ * Signed, not encrypted.
  * @param expiresAt milliseconds since the epoch
  */
 export function signToken(
@@ -115,8 +118,8 @@ export function signToken(
 }
 
 /**
- * Verifies a token in constant time, with each secret, so that one signed with a former secret stays
- * valid for as long as that is kept.
+ * Verifies a token in constant time, with each secret, so that one signed with a former secret
+ * stays valid for as long as that is kept.
  * @returns its claims, `expired` or `invalid`
  */
 export function verifyToken(

@@ -4,7 +4,9 @@
  * shared/tracing/otel-tracer.ts.
  */
 
-/** Never a command, a key of an object, or anything else of a caller's that is not an id of ours. */
+/**
+ * Never a command, a key of an object, or anything else of a caller's that is not an id of ours.
+ */
 export type SpanAttributes = Readonly<Record<string, string | number | boolean | undefined>>;
 
 /** A span that is about to begin. */
@@ -80,8 +82,8 @@ export const serveInSpan = <T>(
 
 /**
  * Does work that another part of the cluster asked for.
- * @param traceparent of the span that asks; undefined: that part traces nothing, and so the work has
- *   no span
+ * @param traceparent of the span that asks; undefined: that part traces nothing, and so the work
+ *   has no span
  */
 export const continueInSpan = <T>(
   traceparent: string | undefined,
@@ -89,7 +91,10 @@ export const continueInSpan = <T>(
   work: SpanWork<T>,
 ): Promise<T> => run({ from: 'cluster', parent: traceparent }, span, work);
 
-/** Notes a span that ends now, within the one under way. @param beganAt milliseconds since the epoch */
+/**
+ * Notes a span that ends now, within the one under way.
+ * @param beganAt milliseconds since the epoch
+ */
 export const noteSpan = (span: NewSpan, beganAt: number): void => tracer?.note(span, beganAt);
 
 /** The W3C traceparent of the span under way, for another part of the cluster. */

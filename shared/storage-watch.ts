@@ -31,7 +31,9 @@ export interface FileSystemSpace {
   readonly device: number;
 }
 
-/** Watches the free space of file systems that must not run full, so that work stops before they do. */
+/**
+ * Watches the free space of file systems that must not run full, so that work stops before they do.
+ */
 export class StorageWatch {
   readonly #options: StorageWatchOptions;
   readonly #stop: () => void;

@@ -95,8 +95,8 @@ function describe(where: string, error: ErrorObject | undefined): string {
 }
 
 /**
- * Makes a schema a function that checks its input and returns it, typed. It is compiled at the first
- * use, since most processes use only some of the schemas that they import.
+ * Makes a schema a function that checks its input and returns it, typed. It is compiled at the
+ * first use, since most processes use only some of the schemas that they import.
  * @param coerce whether input is an object of texts, as from a query string, in which integers and
  *   booleans are written as in JSON
  * @throws AppError `bad_request` naming the first field that is wrong

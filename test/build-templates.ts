@@ -1,7 +1,7 @@
 /*
  * Makes the template of the machines that tests use, once for each guest and QEMU, and prints the
- * directory that holds it: every stack of the suite would otherwise boot a machine for a template of
- * its own.
+ * directory that holds it: every stack of the suite would otherwise boot a machine for a template
+ * of its own.
  */
 import { access, mkdir, readdir, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -33,7 +33,9 @@ const BLOCK_BYTES = 8 * MiB;
 /** The service allows 50,000 blocks of a blob. */
 const BLOCKS_MAX = 45_000;
 const CONNECTIONS_MAX = 32;
-/** The service allows twice as many, but their names can be longer than `GuardedAgent` lets pass. */
+/**
+ * The service allows twice as many, but their names can be longer than `GuardedAgent` lets pass.
+ */
 const PAGE_KEYS = 2_500;
 const RETRY_DELAY_MS = 500;
 const COPY_POLL_MS = 250;

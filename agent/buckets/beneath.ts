@@ -7,8 +7,8 @@ import { native } from '../native/native.ts';
 const O_PATH = 0o10_000_000;
 
 /**
- * Works on a name in a directory of the disk. Callers may put links anywhere at any time, so paths are
- * never given to the kernel as they are: the directory is opened beneath the root first.
+ * Works on a name in a directory of the disk. Callers may put links anywhere at any time, so paths
+ * are never given to the kernel as they are: the directory is opened beneath the root first.
  * @param work gets a path that leads to the name and nowhere else
  * @throws Error ENOENT, ENOTDIR, EXDEV and ELOOP for a directory that is not beneath the root
  */

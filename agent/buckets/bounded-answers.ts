@@ -9,9 +9,10 @@ const DOCUMENT_TYPE = /<!doctype/giu;
 type Handle = NodeHttpHandler['handle'];
 
 /**
- * Ends answers that are longer than any answer of a service, or that the SDK's parser could take hours
- * to read. The SDK collects answers whole and reads them in one turn of the event loop, and whoever
- * mounts a bucket chooses the server. The contents of objects are not collected and have no bound here.
+ * Ends answers that are longer than any answer of a service, or that the SDK's parser could take
+ * hours to read. The SDK collects answers whole and reads them in one turn of the event loop, and
+ * whoever mounts a bucket chooses the server. The contents of objects are not collected and have no
+ * bound here.
  */
 export class BoundedAnswers extends NodeHttpHandler {
   override async handle(...[request, options]: Parameters<Handle>): ReturnType<Handle> {

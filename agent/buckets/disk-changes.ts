@@ -12,9 +12,9 @@ interface DiskChangesOptions {
 }
 
 /**
- * Whether files of a mounted disk may differ from what the last comparison with the bucket has found. The
- * kernel tells of every change once nothing is open any more that it was made through (changes.c); as
- * long as something may be open, there may be a change.
+ * Whether files of a mounted disk may differ from what the last comparison with the bucket has
+ * found. The kernel tells of every change once nothing is open any more that it was made through
+ * (changes.c); as long as something may be open, there may be a change.
  */
 export class DiskChanges {
   readonly #options: DiskChangesOptions;
@@ -61,8 +61,8 @@ export class DiskChanges {
   }
 
   /**
-   * Makes a comparison that finds every change so far. It takes place now and then without a reason as
-   * well: what it finds then is a fault of what is said above, and logged.
+   * Makes a comparison that finds every change so far. It takes place now and then without a reason
+   * as well: what it finds then is a fault of what is said above, and logged.
    * @param comparison returns whether it has found any
    * @throws what the comparison throws; the changes are still expected then
    */

@@ -76,7 +76,8 @@ const STALE_LINES_MAX = 10_000;
 
 /**
  * Maps each file to its object. A file of lines on the disk itself, so that it moves with the disk;
- * the last line of a path counts. A line that a crash loses costs an upload or a listing, never data.
+ * the last line of a path counts. A line that a crash loses costs an upload or a listing, never
+ * data.
  */
 export class DiskIndex {
   readonly #path: string;
@@ -141,7 +142,9 @@ export class DiskIndex {
     return this.#pending.get(path);
   }
 
-  /** Notes an upload of the path, which begins once this is durable. The path's next record ends it. */
+  /**
+   * Notes an upload of the path, which begins once this is durable. The path's next record ends it.
+   */
   setPending(path: string, mark: string): void {
     this.#pending.set(path, mark);
     this.#unwritten.push(toPendingLine(path, mark));
@@ -168,7 +171,10 @@ export class DiskIndex {
     this.#unwritten.push(`${JSON.stringify([path])}\n`);
   }
 
-  /** Makes what was set so far durable. When that fails, as on a full disk, the next call repeats it. */
+  /**
+   * Makes what was set so far durable. When that fails, as on a full disk, the next call repeats
+   * it.
+   */
   sync(): Promise<void> {
     return this.#syncs.add(() => this.#write());
   }

@@ -25,7 +25,9 @@ export class DiskReport {
     if (this.#conflicts.size < LIMITS.bucketConflictsMax) this.#conflicts.set(key, reason);
   }
 
-  /** Whether the directory shows anything else than a bucket that can be used, and these problems. */
+  /**
+   * Whether the directory shows anything else than a bucket that can be used, and these problems.
+   */
   get hasNews(): boolean {
     return this.#told !== JSON.stringify(this.#status(undefined));
   }

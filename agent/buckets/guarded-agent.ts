@@ -3,12 +3,15 @@ import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { MiB } from '../../shared/units.ts';
 
-/** A page has 2,500 names of 1,024 characters, each perhaps escaped by five, and their properties. */
+/**
+ * A page has 2,500 names of 1,024 characters, each perhaps escaped by five, and their properties.
+ */
 const ANSWER_BYTES_MAX = 16 * MiB;
 
 /**
- * Ends connections on which nothing arrives, or more than any answer of the service has. Azure's SDK has
- * no limit of its own for either, and collects all answers but those to requests for ranges.
+ * Ends connections on which nothing arrives, or more than any answer of the service has. Azure's
+ * SDK has no limit of its own for either, and collects all answers but those to requests for
+ * ranges.
  */
 export class GuardedAgent extends Agent {
   override createConnection(

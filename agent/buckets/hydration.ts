@@ -85,7 +85,9 @@ async function keepTime(fd: number, mark: string, mtimeNs: bigint): Promise<bigi
   return mtimeNs;
 }
 
-/** A comparison of the disk with its bucket may have noted other times while the file was filled. */
+/**
+ * A comparison of the disk with its bucket may have noted other times while the file was filled.
+ */
 const isSameObject = (a: IndexRow, b: IndexRow): boolean =>
   a.inode === b.inode && a.etag === b.etag;
 

@@ -1,4 +1,6 @@
-/** Works on all items, `count` at a time. The first failure ends it once those under way have ended. */
+/**
+ * Works on all items, `count` at a time. The first failure ends it once those under way have ended.
+ */
 export async function inParallel<T>(
   items: readonly T[],
   count: number,

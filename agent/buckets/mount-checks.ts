@@ -42,7 +42,9 @@ export class MountChecks {
     });
   }
 
-  /** Tries the bucket of a disk, if it has one, and records what came of it. Never fails for that. */
+  /**
+   * Tries the bucket of a disk, if it has one, and records what came of it. Never fails for that.
+   */
   async check(ref: Ref): Promise<void> {
     const { accountId, diskId } = ref;
     const entry = await this.#deps.directory.disks.get(accountId, diskId);

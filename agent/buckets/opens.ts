@@ -132,9 +132,9 @@ class Connection {
 }
 
 /**
- * Fills placeholders of one mounted disk while whoever opens them waits (hydrate.c). Keeps a copy of
- * the fanotify group: when every process of the helper is killed at once, opens wait in the group until
- * there is another helper, where they would otherwise go on and read zeros.
+ * Fills placeholders of one mounted disk while whoever opens them waits (hydrate.c). Keeps a copy
+ * of the fanotify group: when every process of the helper is killed at once, opens wait in the
+ * group until there is another helper, where they would otherwise go on and read zeros.
  */
 export class PlaceholderOpens {
   readonly #options: OpensOptions;
@@ -241,8 +241,8 @@ function readGreeting(line: string): Greeting {
 }
 
 /**
- * A second helper would leave the opens of the first one waiting, so only {@link NoHelperError} says
- * that there is none: any other failure passes.
+ * A second helper would leave the opens of the first one waiting, so only {@link NoHelperError}
+ * says that there is none: any other failure passes.
  */
 async function connect(options: OpensOptions): Promise<Connected> {
   const { mount, socketPath } = options;

@@ -33,9 +33,10 @@ const FILES_AT_ONCE = 8;
 const OTHER_KIND = 'a folder and an object of this name exclude each other as files';
 
 /**
- * Brings what others have changed in the bucket to the disk. Files that were changed on the disk since
- * they were last the same as their objects are left to the next upload, which sees the conflict; those
- * that somebody waits for are left to the next refresh, since what is written to them counts.
+ * Brings what others have changed in the bucket to the disk. Files that were changed on the disk
+ * since they were last the same as their objects are left to the next upload, which sees the
+ * conflict; those that somebody waits for are left to the next refresh, since what is written to
+ * them counts.
  * @throws BucketError
  */
 export async function refresh(parts: RefreshParts, signal: AbortSignal): Promise<PathProblems> {
@@ -62,7 +63,9 @@ export async function refresh(parts: RefreshParts, signal: AbortSignal): Promise
   return problems;
 }
 
-/** Whether a folder of the key is an object as well. Listings are sorted, so that one came before. */
+/**
+ * Whether a folder of the key is an object as well. Listings are sorted, so that one came before.
+ */
 function isBelowFile(key: string, listed: ReadonlySet<string>): boolean {
   for (let slash = key.indexOf('/'); slash !== -1; slash = key.indexOf('/', slash + 1)) {
     if (listed.has(key.slice(0, slash))) return true;
@@ -146,7 +149,9 @@ async function dropFile(parts: RefreshParts, path: string): Promise<void> {
   }
 }
 
-/** Keeps a file that may be open: what is still written to it is found by {@link recoverReplaced}. */
+/**
+ * Keeps a file that may be open: what is still written to it is found by {@link recoverReplaced}.
+ */
 async function setAside({ places }: RefreshParts, row: IndexRow): Promise<void> {
   if (row.isPlaceholder) return;
   const name = `${row.mtimeNs}-${row.sizeBytes}-${newName()}`;
@@ -159,8 +164,9 @@ function unlessAbsent(error: unknown): void {
 }
 
 /**
- * Looks at the files that {@link refresh} has replaced: what was written to one afterwards, by somebody
- * who had it open, becomes a file of the disk again. The others are removed once nobody has them open.
+ * Looks at the files that {@link refresh} has replaced: what was written to one afterwards, by
+ * somebody who had it open, becomes a file of the disk again. The others are removed once nobody
+ * has them open.
  * @param names of `places.replaced`
  * @returns names of the files that came back, from the disk's root
  */

@@ -324,7 +324,9 @@ export class S3Bucket implements Bucket {
     }
   }
 
-  /** Ceph's gateway finds that no object has an ETag with quotes, which is the form of the standard. */
+  /**
+   * Ceph's gateway finds that no object has an ETag with quotes, which is the form of the standard.
+   */
   async #onMatch<T>(etag: string, write: (condition: Condition) => Promise<T>): Promise<T> {
     const bare = etag.replaceAll('"', '');
     if (this.#takesBareEtags) return write({ IfMatch: bare });

@@ -31,7 +31,10 @@ const silentFor = (agents: Agents, silenceMs: number): NodeHttpHandlerOptions =>
   ...agents,
 });
 
-/** Completing an upload "could take several minutes" (S3 API, CompleteMultipartUpload), as a copy can. */
+/**
+ * Completing an upload "could take several minutes" (S3 API, CompleteMultipartUpload), as a copy
+ * can.
+ */
 const isLongWork = ({ method, query, headers }: Parameters<Handle>[0]): boolean =>
   (method === 'POST' && query['uploadId'] !== undefined) ||
   headers['x-amz-copy-source'] !== undefined;

@@ -32,8 +32,8 @@ export interface FileUploadParts {
 const readAsync = promisify(read);
 
 /**
- * A file's ctime moves with the kernel's clock tick, of at most 10 ms. A file whose ctime is older than
- * this when it is read gets another ctime from whatever is written after that.
+ * A file's ctime moves with the kernel's clock tick, of at most 10 ms. A file whose ctime is older
+ * than this when it is read gets another ctime from whatever is written after that.
  */
 export const TICK_MS = 20;
 /** A file that never rests is uploaded as it is and again the next time. */
@@ -41,7 +41,9 @@ const RESTS_MAX = 3;
 /** Larger files that conflict are not compared with their objects byte for byte. */
 const COMPARED_BYTES_MAX = 64 * MiB;
 
-/** Names what is uploaded to a path from now on; see decision 0064. Make the index durable after it. */
+/**
+ * Names what is uploaded to a path from now on; see decision 0064. Make the index durable after it.
+ */
 export function expectUpload(index: DiskIndex, path: string): string {
   const known = index.pendingMark(path);
   if (known !== undefined) return known;
@@ -73,8 +75,8 @@ export function isKnownObject(
 }
 
 /**
- * Uploads a file unless it is what its object is. When both sides have changed, the file gets another
- * name.
+ * Uploads a file unless it is what its object is. When both sides have changed, the file gets
+ * another name.
  * @throws BucketError `changed` when the object was changed during it
  */
 export async function uploadFile(

@@ -35,9 +35,9 @@ const REFUSALS_IN_A_ROW_MAX = 100;
 const CHANGES_MAX = 3;
 
 /**
- * Brings what was changed on the disk to the bucket: files first, then removals. What fails is found
- * again by the next call, whatever happens in between. A file that the bucket refuses holds up no
- * other: it becomes one of the refusals.
+ * Brings what was changed on the disk to the bucket: files first, then removals. What fails is
+ * found again by the next call, whatever happens in between. A file that the bucket refuses holds
+ * up no other: it becomes one of the refusals.
  * @returns names that cannot be keys, and whether anything was changed
  * @throws BucketError when the bucket cannot be used
  */
@@ -72,7 +72,9 @@ export async function upload(
   return { problems, hasChanges };
 }
 
-/** Does the work of one round, and tells a file that is refused from a bucket that cannot be used. */
+/**
+ * Does the work of one round, and tells a file that is refused from a bucket that cannot be used.
+ */
 class Attempts {
   readonly #parts: UploadParts;
   readonly #signal: AbortSignal;
@@ -156,15 +158,17 @@ async function divide(
 }
 
 /**
- * Whether the object at the file's path is the only copy of another file, which was there and was moved
- * before anybody had opened it. It is copied, or fetched, before it may be replaced.
+ * Whether the object at the file's path is the only copy of another file, which was there and was
+ * moved before anybody had opened it. It is copied, or fetched, before it may be replaced.
  */
 async function isNeeded(parts: UploadParts, { path, inode }: WalkedFile): Promise<boolean> {
   const row = parts.index.get(path);
   return row !== undefined && row.inode !== inode && (await isMoved(parts, row));
 }
 
-/** Fetches the contents of the file that the object at the path of another is {@link isNeeded} for. */
+/**
+ * Fetches the contents of the file that the object at the path of another is {@link isNeeded} for.
+ */
 async function fetchMoved(
   parts: UploadParts,
   file: WalkedFile,
@@ -238,7 +242,8 @@ async function takeUnlessChanging(
     try {
       return await takeFile(parts, file, signal);
     } catch (error) {
-      // The end of an upload in parts that is sent again finds none, when the first one has ended it.
+      // The end of an upload in parts that is sent again finds none, when the first one has ended
+      // it.
       const { failure } = explainFailure(error);
       const isSeenAnew = failure === 'changed' || failure === 'missing';
       if (tries === CHANGES_MAX || !isSeenAnew) throw error;

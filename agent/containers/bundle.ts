@@ -9,8 +9,8 @@ export const MOUNT_ROOT = '/mnt/service';
 export const TOOLS = '/.berth';
 
 /**
- * The capabilities of root inside: enough to install files and change their owners, none that reaches
- * the host's devices, network, or other processes.
+ * The capabilities of root inside: enough to install files and change their owners, none that
+ * reaches the host's devices, network, or other processes.
  */
 export const CAPABILITIES = [
   'CAP_CHOWN',

@@ -19,7 +19,9 @@ const FREE_MEMORY_SHARE_MIN = 0.1;
 export interface PoolLimits {
   /** The most containers that are kept ready. */
   readonly readyMax: number;
-  /** The most containers that are started at the same time: more would only slow each other down. */
+  /**
+   * The most containers that are started at the same time: more would only slow each other down.
+   */
   readonly startingMax: number;
 }
 

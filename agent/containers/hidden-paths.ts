@@ -2,9 +2,9 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 
 /**
- * The paths that programs need. Everything else in `/proc` and `/sys` is hidden, since a list of what
- * to hide would never be complete: most of it describes the whole host, and names the devices and file
- * systems of other disks, their locks, and when they are used. Processes are always shown.
+ * The paths that programs need. Everything else in `/proc` and `/sys` is hidden, since a list of
+ * what to hide would never be complete: most of it describes the whole host, and names the devices
+ * and file systems of other disks, their locks, and when they are used. Processes are always shown.
  */
 const SHOWN: readonly { directory: string; names: ReadonlySet<string> }[] = [
   {
@@ -20,8 +20,8 @@ const SHOWN: readonly { directory: string; names: ReadonlySet<string> }[] = [
 ];
 
 /**
- * Lists the paths in `/proc` and `/sys` that containers must not see. The host's kernel decides which
- * exist; they have the same names in every container.
+ * Lists the paths in `/proc` and `/sys` that containers must not see. The host's kernel decides
+ * which exist; they have the same names in every container.
  */
 export async function readHiddenPaths(): Promise<string[]> {
   const found = await Promise.all(

@@ -46,8 +46,8 @@ export class OutputPipe {
   }
 
   /**
-   * Reads everything written so far, and nothing after it: the command may have given the pipe to one
-   * that outlives it. Does not wait for the end of the pipe, which runc keeps open for a while.
+   * Reads everything written so far, and nothing after it: the command may have given the pipe to
+   * one that outlives it. Does not wait for the end of the pipe, which runc keeps open for a while.
    * @param isGivenUp tells when nobody wants the rest any more
    * @throws Error when the output could not be stored
    */

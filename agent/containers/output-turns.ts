@@ -7,9 +7,9 @@ const BYTES_PER_BURST = MiB;
 const PAUSE_MS = 4;
 
 /**
- * Handles the output of all commands one chunk at a time, in order of arrival, at no more than about
- * 250 MiB/s: a command that writes faster is blocked by its full pipe. A flood of output thus leaves
- * the agent's event loop and most threads free, and each stream gets its share.
+ * Handles the output of all commands one chunk at a time, in order of arrival, at no more than
+ * about 250 MiB/s: a command that writes faster is blocked by its full pipe. A flood of output thus
+ * leaves the agent's event loop and most threads free, and each stream gets its share.
  */
 export class OutputTurns {
   readonly #queue = new SerialQueue();

@@ -11,10 +11,10 @@ import { removeCgroups } from '../system/cgroup.ts';
 import { reclaimScratch } from './scratch.ts';
 
 /**
- * Removes what a former agent of this data directory left on the host. No exec outlives its agent, so
- * everything with this host's names is a leftover, and its processes have been killed already
- * (endFormerProcesses). Containers go first, since they use the mounts; disks last. Disk data is never
- * touched. No step waits for a disk's storage longer than a detach may take.
+ * Removes what a former agent of this data directory left on the host. No exec outlives its agent,
+ * so everything with this host's names is a leftover, and its processes have been killed already
+ * (endFormerProcesses). Containers go first, since they use the mounts; disks last. Disk data is
+ * never touched. No step waits for a disk's storage longer than a detach may take.
  */
 export async function reclaim(
   dataDir: string,

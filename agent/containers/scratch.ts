@@ -64,8 +64,8 @@ async function mountRoot(directory: string, { imageDir, users }: ScratchSpec): P
 }
 
 /**
- * Creates a container's directory: scratch space, devices, and a writable root. It is a shared mount,
- * so that disks mounted in it later appear in the container.
+ * Creates a container's directory: scratch space, devices, and a writable root. It is a shared
+ * mount, so that disks mounted in it later appear in the container.
  */
 export async function mountScratch(directory: string, spec: ScratchSpec): Promise<void> {
   const { root, upper, work, devices } = scratchPaths(directory);
@@ -104,9 +104,10 @@ export async function removeScratch(directory: string): Promise<void> {
 }
 
 /**
- * Removes the directory of a former agent's container, with other mounts below it and with files that
- * a runc which outlived its agent wrote to the mount point.
- * @throws Error while something is still mounted below, since a disk's contents would be deleted too
+ * Removes the directory of a former agent's container, with other mounts below it and with files
+ * that a runc which outlived its agent wrote to the mount point.
+ * @throws Error while something is still mounted below, since a disk's contents would be deleted
+ *   too
  */
 export async function reclaimScratch(directory: string): Promise<void> {
   for (const target of await mountsBelow(directory)) await detachIfMounted(target);

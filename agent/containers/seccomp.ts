@@ -60,16 +60,17 @@ const ARCHITECTURES: Partial<Record<NodeJS.Architecture, { oci: string; names: s
   arm64: { oci: 'SCMP_ARCH_AARCH64', names: ['arm64'] },
 };
 
-// The source profile allows these for nested containers, which commands here do not need: each opens
-// a large part of the kernel to whoever creates a user namespace. io_uring and the key ring have a
-// history of escapes.
+// The source profile allows these for nested containers, which commands here do not need: each
+// opens a large part of the kernel to whoever creates a user namespace. io_uring and the key ring
+// have a history of escapes.
 const WITHDRAWN = new Set([
   ...['mount', 'umount', 'umount2', 'mount_setattr', 'move_mount', 'open_tree', 'pivot_root'],
   ...['fsconfig', 'fsmount', 'fsopen', 'fspick', 'name_to_handle_at', 'open_by_handle_at'],
   ...['unshare', 'setns', 'clone', 'clone3', 'keyctl', 'add_key', 'request_key'],
   ...['io_uring_setup', 'io_uring_enter', 'io_uring_register', 'userfaultfd', 'bpf'],
   ...['perf_event_open', 'vmsplice', 'syslog'],
-  // All users of the host share a fixed number of these (fs.aio-max-nr); programs work without them.
+  // All users of the host share a fixed number of these (fs.aio-max-nr); programs work without
+  // them.
   'io_setup',
   // socketcall hides its arguments behind a pointer; C libraries have not used it since 2015.
   ...['socket', 'socketpair', 'socketcall', 'fcntl'],
@@ -116,8 +117,8 @@ const SOCKET_PAIRS: SeccompRule = {
 };
 
 // fcntl without leases (1024), notifications of a directory (1026), and delegations (1039, 1040):
-// until a lease is given back, whoever opens the file waits, even the agent. Each pair is a mask and
-// the value that the masked command must have; from linux/fcntl.h.
+// until a lease is given back, whoever opens the file waits, even the agent. Each pair is a mask
+// and the value that the masked command must have; from linux/fcntl.h.
 const FILE_CONTROLS: SeccompRule[] = [
   [0xffff_ffc0, 0], // 0 to 63: descriptors, flags, locks
   [0xffff_ffff, 1025], // F_GETLEASE

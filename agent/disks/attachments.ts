@@ -22,8 +22,8 @@ interface AttachmentShares {
 
 /**
  * Shares the disks that this host may have attached between accounts: each takes a loop device, of
- * which there are few. A disk that is idle makes room for another one at once, so only accounts with
- * many disks in use at the same time are ever refused (docs/decisions/0116).
+ * which there are few. A disk that is idle makes room for another one at once, so only accounts
+ * with many disks in use at the same time are ever refused (docs/decisions/0116).
  */
 export class Attachments {
   readonly #shares: AttachmentShares;

@@ -20,9 +20,9 @@ interface Entry extends CheckoutRequest {
 
 /**
  * The exclusive checkouts of a disk's files and directories, kept by the disk's handler, through
- * which all uses of the disk go. A checkout of a path excludes every other checkout of that path, of
- * its parents, and of anything beneath it; see {@link CheckoutTarget.places} for what counts as a
- * path. Writers that check nothing out are not held back (docs/architecture.md, Delegations).
+ * which all uses of the disk go. A checkout of a path excludes every other checkout of that path,
+ * of its parents, and of anything beneath it; see {@link CheckoutTarget.places} for what counts as
+ * a path. Writers that check nothing out are not held back (docs/architecture.md, Delegations).
  *
  * A request gets all of its targets at once or waits holding none, behind earlier requests that it
  * conflicts with. With disks taken in one order, commands therefore cannot wait for each other in a
@@ -36,7 +36,8 @@ export class Delegations {
    * Checks out all targets of a request; a client makes one request and then calls {@link release}.
    * @param signal ends the wait
    * @throws AppError `delegation_conflict` when a target that may not be waited for is taken;
-   *   `timeout` when one was not free in time; `delegation_revoked`. The request then holds nothing.
+   *   `timeout` when one was not free in time; `delegation_revoked`. The request then holds
+   *   nothing.
    */
   async claim(request: CheckoutRequest, signal: AbortSignal): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<'granted' | 'refused' | 'revoked'>();

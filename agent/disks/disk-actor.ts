@@ -105,7 +105,8 @@ export class DiskActor {
    * @param clientId who claims it, as the list of delegations shows it
    * @param onRevoked the disk must be given up: the holder ends its use and releases the claim
    * @throws AppError `disk_moved` when another host has it, `not_found` when it has no data,
-   *   `unavailable` when its storage does not answer, `no_capacity` when too many disks are in use here
+   *   `unavailable` when its storage does not answer, `no_capacity` when too many disks are in use
+   *   here
    */
   async claim(clientId: string, onRevoked: (reason: AppError) => void): Promise<DiskClaim> {
     const { claim, backing } = await this.#claim(clientId, onRevoked);
@@ -314,7 +315,8 @@ export class DiskActor {
       if (mount !== undefined) backing = await this.#attachBacking(mount);
     } catch (error) {
       // A helper that hangs may still write to the image when the storage recovers, and so may what
-      // could not be unmounted. The lease is left to expire: until then no other host may attach it.
+      // could not be unmounted. The lease is left to expire: until then no other host may attach
+      // it.
       if (this.#storage.isFree) await leases.release(lease);
       await this.#refuseIfMissing(error);
       throw error;
@@ -330,7 +332,10 @@ export class DiskActor {
     return attachment;
   }
 
-  /** A disk that is not found is gone only if its storage is there. @throws AppError `unavailable` */
+  /**
+   * A disk that is not found is gone only if its storage is there.
+   * @throws AppError `unavailable`
+   */
   async #refuseIfMissing(error: unknown): Promise<void> {
     if (!(error instanceof AppError) || error.code !== 'not_found') return;
     await this.#storage.work(() => this.#deps.files.exists(this.#disk.diskId));
@@ -396,7 +401,8 @@ export class DiskActor {
 
   /** @param timer of the idle time that is to end; a use of the disk since then has another one */
   async #closeIdle(timer: NodeJS.Timeout | undefined): Promise<void> {
-    // Outside of the mailbox: whoever wants the disk does not wait for an upload, which may take long.
+    // Outside of the mailbox: whoever wants the disk does not wait for an upload, which may take
+    // long.
     const isSettled = await this.#attachment?.backing?.trySettle();
     await this.#mailbox.send(async () => {
       if (this.#idleTimer !== timer || this.#holders.any) return;
@@ -428,8 +434,8 @@ export class DiskActor {
   }
 
   /**
-   * Releases what a former agent of this host left: it may have died between its use of the disk and
-   * the release, and its lease would keep other hosts away until it expires.
+   * Releases what a former agent of this host left: it may have died between its use of the disk
+   * and the release, and its lease would keep other hosts away until it expires.
    * @param endUse gets undefined when this host has no lease any more, as when an operator gave the
    *   disk to another host meanwhile
    */

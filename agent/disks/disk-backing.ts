@@ -11,7 +11,8 @@ export interface BackingUse {
   closed(): void;
   /**
    * Waits until what was written to the disk is in the storage, if its owner asked for that.
-   * @throws AppError `outcome_unknown`; also for files that the storage has refused since the use began
+   * @throws AppError `outcome_unknown`; also for files that the storage has refused since the use
+   *   began
    */
   settle(): Promise<void>;
   /** Ends the use; its changes are uploaded soon. Idempotent. */
@@ -36,7 +37,9 @@ export interface AttachedBacking {
 
 /** Object storage behind disks. */
 export interface DiskBacking {
-  /** Finds out whether the storage behind a disk can be used, and records it. Never fails for that. */
+  /**
+   * Finds out whether the storage behind a disk can be used, and records it. Never fails for that.
+   */
   check(disk: DiskRef): Promise<void>;
   /**
    * Begins to keep a mounted disk and its storage the same. Nobody may use the disk before.

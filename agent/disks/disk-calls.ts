@@ -98,7 +98,9 @@ export async function closeReadFile(fd: number): Promise<void> {
   else await closeFile(fd);
 }
 
-/** Reads one page of a directory, in slices of {@link LIMITS.listingSliceMs}; see listing-calls.c. */
+/**
+ * Reads one page of a directory, in slices of {@link LIMITS.listingSliceMs}; see listing-calls.c.
+ */
 export async function listDirectory(
   ...request: Parameters<typeof native.newListing>
 ): Promise<DirectoryPage> {

@@ -100,8 +100,9 @@ export class DiskFiles {
   }
 
   /**
-   * Creates a disk's file system and manifest; durable when it returns. They are built under another
-   * name and renamed, so a crash leaves no disk or a complete one. Does nothing if the disk exists.
+   * Creates a disk's file system and manifest; durable when it returns. They are built under
+   * another name and renamed, so a crash leaves no disk or a complete one. Does nothing if the disk
+   * exists.
    */
   async create(record: DiskRecord): Promise<void> {
     if (await this.exists(record.id)) return;
@@ -149,7 +150,10 @@ export class DiskFiles {
     }
   }
 
-  /** Removes what a start or a removal of this host could not delete. @throws Error as {@link prepare} */
+  /**
+   * Removes what a start or a removal of this host could not delete.
+   * @throws Error as {@link prepare}
+   */
   async removeLeftovers(): Promise<void> {
     if (this.#hasLeftovers) await this.prepare();
   }

@@ -20,7 +20,8 @@ interface DiskHoldersParts {
 /**
  * The sandboxes that mount one disk. While there is one, the disk has a second mount, which the
  * agent's guard and the next agent leave alone, and a lease that does not expire (decision 0041).
- * The journal has each hold from before it begins until after its end. Used by one caller at a time.
+ * The journal has each hold from before it begins until after its end. Used by one caller at a
+ * time.
  */
 export class DiskHolders {
   readonly #parts: DiskHoldersParts;
@@ -83,7 +84,10 @@ export class DiskHolders {
     await this.forget(sandboxId);
   }
 
-  /** After a lease could not be renewed: takes it again for the holders. @returns whether it is ours */
+  /**
+   * After a lease could not be renewed: takes it again for the holders.
+   * @returns whether it is ours
+   */
   async keepLease(lease: DiskLease): Promise<boolean> {
     return this.any && (await this.#parts.leases.holdAgain(lease));
   }

@@ -38,9 +38,10 @@ export const layoutOf = (mount: string): DiskLayout => ({
  * Gives a mounted disk its two directories. The root of a new file system, or of an old disk whose
  * callers saw the root itself, becomes `contents`, with its owner and mode.
  *
- * The marker on the root records the next step, so this can be interrupted at any point and repeated:
- * first everything moves into a directory whose unused name the marker holds, then the root changes.
- * A caller's entry cannot be mistaken for one of ours, since none is left in the root by then.
+ * The marker on the root records the next step, so this can be interrupted at any point and
+ * repeated: first everything moves into a directory whose unused name the marker holds, then the
+ * root changes. A caller's entry cannot be mistaken for one of ours, since none is left in the root
+ * by then.
  */
 export async function prepareLayout(mount: string): Promise<DiskLayout> {
   const root = await openFile(mount, constants.O_RDONLY | constants.O_DIRECTORY);

@@ -70,8 +70,9 @@ const disk = (args: readonly (string | number)[], timeoutMs: number): Promise<st
  * Mounts a disk image through a loop device. The kernel frees the device with the mount, and the
  * device holds the lock on the image for as long as it exists (disk.c).
  * @param firstLoop the first loop device number that belongs to this host (LoopDevices)
- * @throws StillAttachedError while the image is attached already; AppError `not_found`, `unavailable`
- *   when its storage fails, `no_capacity`; ProgramTimeoutError when the storage does not answer
+ * @throws StillAttachedError while the image is attached already; AppError `not_found`,
+ *   `unavailable` when its storage fails, `no_capacity`; ProgramTimeoutError when the storage does
+ *   not answer
  */
 export async function mountImage(image: string, target: string, firstLoop: number): Promise<void> {
   await mkdir(target, { recursive: true, mode: 0o700 });
@@ -121,8 +122,8 @@ export async function unmountImage(
 
 /**
  * Whether nobody has the image attached, as its lock tells; also for other hosts, on storage whose
- * locks hold between hosts. False, too, when the storage does not answer in time: it may wait for another
- * host, such as a metadata server of CephFS for a client that is frozen.
+ * locks hold between hosts. False, too, when the storage does not answer in time: it may wait for
+ * another host, such as a metadata server of CephFS for a client that is frozen.
  * @throws AppError `unavailable` when the storage fails
  */
 export async function isImageFree(image: string): Promise<boolean> {
@@ -161,7 +162,10 @@ export async function isAttachedHere(
   return mounts.length === 0 || mounts.some((target) => places.includes(target));
 }
 
-/** Unmounts without waiting until the image is free; lazily if something uses it. @throws ProgramTimeoutError */
+/**
+ * Unmounts without waiting until the image is free; lazily if something uses it.
+ * @throws ProgramTimeoutError
+ */
 export async function unmountLeftover(target: string): Promise<void> {
   await disk(['detach', '', target, 0], LIMITS.diskDetachMsMax);
 }

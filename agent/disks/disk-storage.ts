@@ -43,8 +43,8 @@ export interface DiskStorageOptions {
 
 /**
  * Attaches, detaches and changes one disk, each with a deadline. When the storage does not answer
- * in time, the disk is set aside: every request for it is refused at once until the hanging call has
- * ended. Other disks are not affected.
+ * in time, the disk is set aside: every request for it is refused at once until the hanging call
+ * has ended. Other disks are not affected.
  */
 export class DiskStorage {
   readonly #options: DiskStorageOptions;
@@ -112,8 +112,8 @@ export class DiskStorage {
 
   /**
    * Mounts the disk and makes it ready for use.
-   * @throws StillAttachedError when somebody has its image attached; AppError `not_found` when it has
-   *   none, `unavailable`
+   * @throws StillAttachedError when somebody has its image attached; AppError `not_found` when it
+   *   has none, `unavailable`
    */
   async mount(): Promise<void> {
     this.refuseIfSetAside();
@@ -146,7 +146,9 @@ export class DiskStorage {
     }
   }
 
-  /** Takes back a mount that the disk's owner cannot go on with; {@link isFree} says how it went. */
+  /**
+   * Takes back a mount that the disk's owner cannot go on with; {@link isFree} says how it went.
+   */
   async undoMount(): Promise<void> {
     this.#isFree = await this.unmount();
   }

@@ -3,10 +3,11 @@ import { LIMITS } from '../../shared/limits.ts';
 import { FairTurns } from '../queues/fair-turns.ts';
 
 /*
- * A call on a disk's file system occupies a thread until it returns, and the disk's owner decides how
- * long that takes: a directory of a million names, a sync on storage that hangs. All such calls share
- * libuv's pool with the agent's own journal. Each call therefore needs permission to use a thread, and
- * the threads that accounts hold are bounded, per account and in total (docs/decisions/0027).
+ * A call on a disk's file system occupies a thread until it returns, and the disk's owner decides
+ * how long that takes: a directory of a million names, a sync on storage that hangs. All such calls
+ * share libuv's pool with the agent's own journal. Each call therefore needs permission to use a
+ * thread, and the threads that accounts hold are bounded, per account and in total
+ * (docs/decisions/0027).
  */
 
 /** libuv's own default (docs.libuv.org/en/v1.x/threadpool.html). */

@@ -28,8 +28,8 @@ interface Unwritten {
 /**
  * Counts the uses of this host's disks for `lastAccessed`, `dataSize` and `metrics`: commands,
  * searches, object requests, downloads, whatever became of them. Uses are added up in memory and
- * written to the directory for all disks together, at most once in `LIMITS.diskUseWrittenEveryMs`, so
- * that none costs a round trip to Redis. A crash loses the uses since the last write.
+ * written to the directory for all disks together, at most once in `LIMITS.diskUseWrittenEveryMs`,
+ * so that none costs a round trip to Redis. A crash loses the uses since the last write.
  */
 export class DiskUses {
   readonly #directory: Directory;
@@ -60,7 +60,9 @@ export class DiskUses {
     });
   }
 
-  /** Measures a disk that is given up, if it has uses that are not written; for a moment at most. */
+  /**
+   * Measures a disk that is given up, if it has uses that are not written; for a moment at most.
+   */
   async measureBeforeUnmount(diskId: string): Promise<void> {
     const unwritten = this.#unwritten.get(diskId);
     if (unwritten === undefined) return;

@@ -12,8 +12,8 @@ export interface LeaseKeeperOptions {
   /** The leases of all disks are renewed at the same beats. */
   readonly beat: Beat;
   /**
-   * When the lease was asked for, by `performance.now()`: it counts from there, so that a late answer
-   * does not extend it.
+   * When the lease was asked for, by `performance.now()`: it counts from there, so that a late
+   * answer does not extend it.
    */
   readonly askedAt: number;
   /** The lease is lost, or could not be renewed in time: the disk must be given up. */
@@ -22,8 +22,8 @@ export interface LeaseKeeperOptions {
 }
 
 /**
- * Renews the lease of an attached disk until it is closed. The lease of a disk that a sandbox mounts
- * does not expire, and is taken again when the directory has lost it.
+ * Renews the lease of an attached disk until it is closed. The lease of a disk that a sandbox
+ * mounts does not expire, and is taken again when the directory has lost it.
  */
 export class LeaseKeeper {
   readonly #options: LeaseKeeperOptions;
@@ -35,9 +35,9 @@ export class LeaseKeeper {
   constructor(options: LeaseKeeperOptions) {
     this.#options = options;
     const renew = (): void => runInBackground('disk.renewLease', () => this.#renew());
-    // The first renewal comes earlier than that, at the others' beat, and none is later: a lease ends
-    // by its own clock, `expiry`, whatever the beat does. A renewal that is not answered does not hold
-    // up the next one.
+    // The first renewal comes earlier than that, at the others' beat, and none is later: a lease
+    // ends by its own clock, `expiry`, whatever the beat does. A renewal that is not answered does
+    // not hold up the next one.
     this.#stopRenewing = options.beat.every(LIMITS.diskLeaseTtlMs / 5, renew);
     this.#expiry = this.#expireAfter(options.askedAt);
   }

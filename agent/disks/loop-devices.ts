@@ -5,7 +5,9 @@ import type { Logger } from '../../shared/log.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { sweepLoops } from './disk-mount.ts';
 
-/** Loop device numbers per host, as in disk.h; the first range belongs to the rest of the system. */
+/**
+ * Loop device numbers per host, as in disk.h; the first range belongs to the rest of the system.
+ */
 const NUMBERS = 1024;
 /** With partitions on loop devices enabled, the kernel's numbers end at 65,535. */
 const RANGES = 63;

@@ -15,13 +15,13 @@ interface MountAloneParts {
 }
 
 /**
- * Mounts a disk that this host has the lease on. A host whose lease ended without a release, and that
- * still has the image attached as far as the storage tells, is shut out of the storage first. A host
- * that has detached it, by its guard for example, is left alone. So are all others when it is this
- * host itself that still has the image attached: what a failed unmount left is detached.
+ * Mounts a disk that this host has the lease on. A host whose lease ended without a release, and
+ * that still has the image attached as far as the storage tells, is shut out of the storage first.
+ * A host that has detached it, by its guard for example, is left alone. So are all others when it
+ * is this host itself that still has the image attached: what a failed unmount left is detached.
  * @returns when the lease was last asked for or renewed, by `performance.now()`
- * @throws AppError `unavailable` when that host cannot be shut out, or something here uses the image;
- *   as {@link DiskStorage.mount}
+ * @throws AppError `unavailable` when that host cannot be shut out, or something here uses the
+ *   image; as {@link DiskStorage.mount}
  */
 export async function mountAlone(parts: MountAloneParts): Promise<number> {
   const { lease, leases, storage } = parts;

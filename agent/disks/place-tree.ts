@@ -11,7 +11,9 @@ const newNode = (): Node => ({ isTaken: false, children: new Map() });
 /** @param place an absolute path within a disk; empty: its root */
 const segmentsOf = (place: string): string[] => place.split('/', DEPTH_MAX + 1).slice(1);
 
-/** A set of places on a disk that answers whether another place lies in, at or around one of them. */
+/**
+ * A set of places on a disk that answers whether another place lies in, at or around one of them.
+ */
 export class PlaceTree {
   readonly #root = newNode();
 

@@ -1,6 +1,8 @@
 import { AppError, errnoOf } from '../../shared/errors.ts';
 
-/** Turns openat2(2)'s refusal of a path into an error for the caller; returns other errors as is. */
+/**
+ * Turns openat2(2)'s refusal of a path into an error for the caller; returns other errors as is.
+ */
 export function refusedPath(error: unknown, path: string): unknown {
   switch (errnoOf(error)) {
     case 'ENOENT':

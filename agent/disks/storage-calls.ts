@@ -6,8 +6,9 @@ const unavailable = (): AppError =>
   new AppError('unavailable', 'the storage of the disk does not answer; try again');
 
 /**
- * Runs work on files of the storage, a few pieces at a time and each with a deadline. Node does such
- * work on a few threads that the whole process shares, and storage that hangs occupies its thread.
+ * Runs work on files of the storage, a few pieces at a time and each with a deadline. Node does
+ * such work on a few threads that the whole process shares, and storage that hangs occupies its
+ * thread.
  */
 export class StorageCalls {
   #running = 0;

@@ -31,9 +31,9 @@ export function sweepDeletedDisks(deps: DiskSweepDeps): () => void {
 }
 
 /**
- * Checks every disk on the storage: the directory may have lost its note of a deletion. Removes only
- * disks that the directory itself lists as `deleting`. A disk that it does not know is kept, since
- * it may have lost that, too.
+ * Checks every disk on the storage: the directory may have lost its note of a deletion. Removes
+ * only disks that the directory itself lists as `deleting`. A disk that it does not know is kept,
+ * since it may have lost that, too.
  */
 async function sweepFiles(deps: DiskSweepDeps): Promise<void> {
   const { files, directory } = deps;

@@ -12,8 +12,8 @@ export async function writeManifest(
   const read = (): ReturnType<typeof directory.disks.get> =>
     directory.disks.get(disk.accountId, disk.diskId);
   let written = 0;
-  // Another host may write an older record at the same time: repeat until the record written last is
-  // still the current one.
+  // Another host may write an older record at the same time: repeat until the record written last
+  // is still the current one.
   for (let entry = await read(); entry !== undefined; entry = await read()) {
     if (entry.record.revision === written || entry.record.status === 'deleting') return;
     const { record } = entry;

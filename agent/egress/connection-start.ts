@@ -70,8 +70,8 @@ function kindOf(bytes: Buffer): 'tls' | 'http' | 'other' | undefined {
 
 /**
  * The name in a ClientHello (RFC 6066); undefined when there is none, or more than one, or when the
- * hello is not one plain record. With ECH it is the outer name: a connection leads there, and what is
- * encrypted can choose among that server's sites only, like the Host of a request within TLS.
+ * hello is not one plain record. With ECH it is the outer name: a connection leads there, and what
+ * is encrypted can choose among that server's sites only, like the Host of a request within TLS.
  */
 async function readServerName(socket: Socket): Promise<string | undefined> {
   const timer = setTimeout(() => socket.destroy(), HELLO_MS);

@@ -12,7 +12,9 @@ import {
  * MiB for zstd. All of them take memory of the one process that serves every slot.
  */
 const LARGE_MAX = 16;
-/** The most that zstd in HTTP may take, as a power of two (RFC 9659); the library allows 128 MiB. */
+/**
+ * The most that zstd in HTTP may take, as a power of two (RFC 9659); the library allows 128 MiB.
+ */
 const ZSTD_WINDOW_LOG_MAX = 23;
 
 // Maps, because a server may name a coding as a property that every object has.

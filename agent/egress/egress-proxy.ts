@@ -72,8 +72,8 @@ export class EgressProxy {
   }
 
   /**
-   * Has these rules count for new connections and requests of the slot from now on. Does nothing for
-   * rules without names while the slot has no connection here.
+   * Has these rules count for new connections and requests of the slot from now on. Does nothing
+   * for rules without names while the slot has no connection here.
    * @throws Error when the proxy cannot be started; the former rules may count then
    */
   async setRules(

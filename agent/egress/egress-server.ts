@@ -23,7 +23,10 @@ const ALPN = Buffer.from('\u0008http/1.1', 'latin1');
 export class EgressServer {
   readonly #slots = new Map<string, Slot>();
   readonly #http: HttpServer;
-  /** By socket, the guest's connection that speaks HTTP on it; of brokered TLS, the decrypted socket. */
+  /**
+   * By socket, the guest's connection that speaks HTTP on it; of brokered TLS, the decrypted
+   * socket.
+   */
   readonly #connections = new WeakMap<Socket, GuestConnection>();
   #parts: HostParts;
   #openCount = 0;
@@ -58,7 +61,9 @@ export class EgressServer {
     return [...this.#slots.keys()];
   }
 
-  /** Takes a connection that was redirected here: its local address is where the guest connected to. */
+  /**
+   * Takes a connection that was redirected here: its local address is where the guest connected to.
+   */
   accept(socket: Socket): void {
     const slot = this.#slots.get(socket.remoteAddress ?? '');
     socket.on('error', () => socket.destroy());
@@ -76,13 +81,16 @@ export class EgressServer {
       try {
         await this.#serve(slot, socket);
       } catch {
-        // The guest or the server is slow, has hung up or cannot be reached; the guest sees a reset.
+        // The guest or the server is slow, has hung up or cannot be reached; the guest sees a
+        // reset.
         socket.resetAndDestroy();
       }
     });
   }
 
-  /** A slot has at most as many connections as are free, so that there are always some for the next. */
+  /**
+   * A slot has at most as many connections as are free, so that there are always some for the next.
+   */
   #hasPlace({ connections }: Slot): boolean {
     const free = PROXY_LIMITS.connectionsMax - this.#openCount;
     return connections.size < Math.min(PROXY_LIMITS.connectionsPerSlotMax, free);

@@ -36,8 +36,8 @@ interface Judges {
 const denied = (rule: string): Route => ({ addresses: [], rule, brokering: undefined });
 
 /**
- * Judges a destination and finds the addresses that it may be reached at. Where a name decides, they
- * are addresses of that name, whatever address the guest gave: a false name gains nothing.
+ * Judges a destination and finds the addresses that it may be reached at. Where a name decides,
+ * they are addresses of that name, whatever address the guest gave: a false name gains nothing.
  * @throws Error when the resolver does not answer
  */
 export async function findRoute(judges: Judges, destination: Destination): Promise<Route> {
@@ -64,7 +64,9 @@ async function reachable({ rules, guard, resolver }: Judges, name: string): Prom
   return found.filter((each) => !guard.isClosed(each) && judge(rules, name, each).isAllowed);
 }
 
-/** A name counts when a rule of its own allowed it, or when another name could be hidden behind it. */
+/**
+ * A name counts when a rule of its own allowed it, or when another name could be hidden behind it.
+ */
 function isDecidedByName({ allow, deny }: EgressRules, name: string, rule: string): boolean {
   const allowing = allow.find(({ text }) => text === rule);
   return (allowing !== undefined && matchesName(allowing.target, name)) || deny.some(isByName);

@@ -26,8 +26,8 @@ export class Flights {
   }
 
   /**
-   * A connection through which an encrypted request may be under way. It counts as under way from the
-   * client's bytes until the server has sent some and then nothing for a while.
+   * A connection through which an encrypted request may be under way. It counts as under way from
+   * the client's bytes until the server has sent some and then nothing for a while.
    * @returns to be called when it has ended
    */
   beginTunnel(host: string, client: Duplex, server: Duplex): () => void {
@@ -63,8 +63,8 @@ export class Flights {
 }
 
 /**
- * Whether a name fits a pattern. Not by a regular expression: of one with many `*`, each could stand for
- * almost any part of a long name, and guests choose both.
+ * Whether a name fits a pattern. Not by a regular expression: of one with many `*`, each could
+ * stand for almost any part of a long name, and guests choose both.
  */
 function matches(pattern: string, name: string): boolean {
   const [first = '', ...others] = pattern.split('*');

@@ -80,8 +80,8 @@ function refuse(socket: Duplex, status: number, problem: string): void {
 }
 
 /**
- * For the `upgrade` event of a server. Node emits it although earlier requests of the connection still
- * await their answers, and it comes after them.
+ * For the `upgrade` event of a server. Node emits it although earlier requests of the connection
+ * still await their answers, and it comes after them.
  */
 export function handleUpgrade(
   connection: GuestConnection,

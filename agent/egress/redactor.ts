@@ -5,7 +5,10 @@ const HEAD_LENGTH = SECRET_LENGTH_MIN;
 const MASK = '*'.charCodeAt(0);
 /** After so long without more bytes, a short end is passed on: it may be the end of a message. */
 const QUIET_MS = 100;
-/** A guest or server that holds the stream up within a secret shows this much of it: too little to help. */
+/**
+ * A guest or server that holds the stream up within a secret shows this much of it: too little to
+ * help.
+ */
 const SHORT_MAX = 3;
 
 /** A text to be found. */
@@ -18,8 +21,8 @@ class Pattern {
   }
 
   /**
-   * For each of its beginnings, the length of the longest shorter one with which that ends (Knuth, Morris and
-   * Pratt, 1977). Most patterns are never met, and need none.
+   * For each of its beginnings, the length of the longest shorter one with which that ends (Knuth,
+   * Morris and Pratt, 1977). Most patterns are never met, and need none.
    */
   get fallbacks(): Uint32Array {
     this.#fallbacks ??= fallbacksOf(this.text);
@@ -67,7 +70,9 @@ type Mask = [from: number, to: number];
 interface Findings {
   /** Where the text must be masked: in order, and apart from each other. */
   readonly masks: readonly Readonly<Mask>[];
-  /** Where a possible beginning of a pattern starts at the text's end; the text's end without one. */
+  /**
+   * Where a possible beginning of a pattern starts at the text's end; the text's end without one.
+   */
   readonly openFrom: number;
 }
 
@@ -98,8 +103,8 @@ class Places {
 }
 
 /**
- * Finds a pattern from a place on, for as long as one may have begun. Looks at each character once, however
- * the pattern and the text repeat themselves.
+ * Finds a pattern from a place on, for as long as one may have begun. Looks at each character once,
+ * however the pattern and the text repeat themselves.
  * @returns where it has come to, and how much of the pattern the text has before that place
  */
 function follow(

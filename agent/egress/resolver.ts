@@ -53,8 +53,8 @@ export class Resolver implements Names {
 }
 
 /**
- * The names that one slot has looked up. A guest chooses them, and they stay under way when it hangs
- * up, so their number is limited: the host's resolver is there for all slots.
+ * The names that one slot has looked up. A guest chooses them, and they stay under way when it
+ * hangs up, so their number is limited: the host's resolver is there for all slots.
  */
 export class NamesOfSlot implements Names {
   readonly #resolver: Resolver;

@@ -18,8 +18,8 @@ const hasBody = ({ statusCode = 0 }: IncomingMessage, method: string | undefined
   method !== 'HEAD' && statusCode !== 204 && statusCode !== 304;
 
 /**
- * Begins the answer. Node's parser takes statuses and combinations of headers that it refuses to write, and
- * nobody would catch the exception.
+ * Begins the answer. Node's parser takes statuses and combinations of headers that it refuses to
+ * write, and nobody would catch the exception.
  * @returns false when it cannot be begun; nothing was sent then
  */
 function writeHead(

@@ -3,8 +3,8 @@ import type { Duplex, Transform } from 'node:stream';
 import { PROXY_LIMITS } from './limits.ts';
 
 /**
- * Passes bytes on in both directions, each until its end, until both have ended or nothing has moved
- * for long. An error on one side resets the other one.
+ * Passes bytes on in both directions, each until its end, until both have ended or nothing has
+ * moved for long. An error on one side resets the other one.
  * @param answers what the server's bytes pass through
  * @param onEnd called once, when both are closed
  */

@@ -102,9 +102,9 @@ async function planForwarding(
 }
 
 /**
- * Whether a path has `.` or `..` as a segment, also encoded, with `\` for `/`, or with parameters or a
- * fragment after it: servers read them differently, and one that resolves them could leave the path
- * that stands before.
+ * Whether a path has `.` or `..` as a segment, also encoded, with `\` for `/`, or with parameters
+ * or a fragment after it: servers read them differently, and one that resolves them could leave the
+ * path that stands before.
  */
 function hasDotSegment(path: string): boolean {
   const [asked = ''] = path.split('?');
@@ -123,8 +123,8 @@ function joinPaths({ pathname, search }: URL, path: string): string {
 const headersOf = (request: IncomingMessage): RawHeader[] => endToEnd(request.rawHeaders);
 
 /**
- * The guest's headers with its host as `X-Forwarded-Host`. The server behind a `forward_url` may act
- * on that header, so it names the host that was judged and never one that the guest made up.
+ * The guest's headers with its host as `X-Forwarded-Host`. The server behind a `forward_url` may
+ * act on that header, so it names the host that was judged and never one that the guest made up.
  */
 const forwardedHeaders = (request: IncomingMessage): RawHeader[] =>
   headersOf(request)

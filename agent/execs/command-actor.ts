@@ -45,8 +45,8 @@ export interface CommandActorDeps {
 
 /**
  * Runs one command in a container: journals the intent, runs the command, and clears everything it
- * left on the host. Call {@link run} once. {@link end} may be called at any time and repeatedly; the
- * error of the first call is the one that the command ends with.
+ * left on the host. Call {@link run} once. {@link end} may be called at any time and repeatedly;
+ * the error of the first call is the one that the command ends with.
  */
 export class CommandActor {
   readonly #deps: CommandActorDeps;
@@ -80,10 +80,11 @@ export class CommandActor {
   }
 
   /**
-   * Runs the command. When this settles, no process of the command is left and its disks are released.
+   * Runs the command. When this settles, no process of the command is left and its disks are
+   * released.
    * @param onBegun called when the command's turn has come; after that its outcome may be unknown
-   * @throws AppError the cause when the command was ended (`timeout`, `cancelled`, …); `unavailable`
-   *   when that was before anything of it ran
+   * @throws AppError the cause when the command was ended (`timeout`, `cancelled`, …);
+   *   `unavailable` when that was before anything of it ran
    */
   async run(onBegun: () => void): Promise<ContainerExit> {
     const { id, accountId, requestId, deadlineAt } = this.#spec;
@@ -149,8 +150,8 @@ export class CommandActor {
 
   /** Claims every disk or none: when one claim fails, {@link run} releases the others. */
   async #claimDisks(): Promise<ContainerMount[]> {
-    // Claims and checkouts go in the order of disk ids, so that two execs with the same disks cannot
-    // each hold what the other waits for.
+    // Claims and checkouts go in the order of disk ids, so that two execs with the same disks
+    // cannot each hold what the other waits for.
     for (const [diskId, disk] of [...this.#disks].sort(([a], [b]) => (a < b ? -1 : 1))) {
       this.#throwIfEnded();
       const claim = await disk.claim(this.#spec.id, (reason) => this.end(reason));

@@ -15,7 +15,9 @@ export class ExecRegistry {
   readonly #disks: DiskRegistry;
   readonly #deps: GrepActorDeps;
   readonly #commands = new Map<string, CommandActor>();
-  /** Ids of commands that were cancelled before they arrived: a cancellation may overtake its job. */
+  /**
+   * Ids of commands that were cancelled before they arrived: a cancellation may overtake its job.
+   */
   readonly #cancelledEarly = new Set<string>();
 
   constructor(disks: DiskRegistry, deps: GrepActorDeps) {

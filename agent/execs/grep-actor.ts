@@ -48,9 +48,10 @@ export interface GrepActorDeps extends CommandActorDeps {
 const reasonOf = (problem = ''): string => problem.replace(/^\S*grep: /u, '');
 
 /**
- * Runs one search in a container with the directory mounted read-only, where the search program splits
- * the files among rg processes (docs/decisions/0012), or grep processes when rg cannot express the
- * pattern (docs/decisions/0046). When some fail, the search still answers with the matches of the others.
+ * Runs one search in a container with the directory mounted read-only, where the search program
+ * splits the files among rg processes (docs/decisions/0012), or grep processes when rg cannot
+ * express the pattern (docs/decisions/0046). When some fail, the search still answers with the
+ * matches of the others.
  */
 export class GrepActor {
   readonly command: CommandActor;
@@ -88,8 +89,8 @@ export class GrepActor {
   /**
    * Searches. A deadline that passes, a missing directory and workers that fail are not errors but
    * reasons in the outcome.
-   * @throws AppError `bad_request` when the pattern is not valid; others when the search was ended from
-   *   outside or could not begin: it may be repeated
+   * @throws AppError `bad_request` when the pattern is not valid; others when the search was ended
+   *   from outside or could not begin: it may be repeated
    */
   async run(onBegun: () => void): Promise<GrepReport> {
     try {

@@ -44,8 +44,8 @@ const ELEMENT =
 /**
  * Translates a bracket expression.
  * @param source from `[` to `]`; a backslash in it is a literal
- * @returns a class of ripgrep's engine; undefined for what only GNU grep's engine has or judges, for
- * example equivalence classes and ranges that end before they begin
+ * @returns a class of ripgrep's engine; undefined for what only GNU grep's engine has or judges,
+ * for example equivalence classes and ranges that end before they begin
  */
 export function translateBracket(source: string): string | undefined {
   const { negation, list } = /^\[(?<negation>\^?)(?<list>.+)\]$/su.exec(source)?.groups ?? {};

@@ -117,7 +117,8 @@ function addToken(tokens: PatternToken[], token: PatternToken): void {
 
 /**
  * Splits one line of a pattern into its elements.
- * @throws AppError `bad_request` for what GNU grep would only warn of, and search for something else
+ * @throws AppError `bad_request` for what GNU grep would only warn of, and search for something
+ *   else
  */
 export function tokenize(line: string): PatternToken[] {
   const tokens: PatternToken[] = [];

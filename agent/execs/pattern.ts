@@ -160,8 +160,8 @@ function plainText(tokens: readonly PatternToken[]): string | undefined {
 }
 
 /**
- * Reads a pattern of GNU `grep -E` (docs/api.md, Grep). Its lines are alternatives, as for grep. Text
- * that is not a valid pattern is for GNU grep's engine, which says what is wrong with it.
+ * Reads a pattern of GNU `grep -E` (docs/api.md, Grep). Its lines are alternatives, as for grep.
+ * Text that is not a valid pattern is for GNU grep's engine, which says what is wrong with it.
  * @throws AppError `bad_request` for what GNU grep would only warn of
  */
 export function readPattern(source: string): SearchPattern {

@@ -42,16 +42,18 @@ export interface SearchOutputOptions {
   /** Prepended to each file's path: the searched directory with a trailing slash, or nothing. */
   readonly prefix: string;
   readonly maxResults: number;
-  /** Takes matches as JSON arrays while the search runs; absent: they are kept until they are taken. */
+  /**
+   * Takes matches as JSON arrays while the search runs; absent: they are kept until they are taken.
+   */
   readonly onMatches?: ((matches: Buffer) => void) | undefined;
   /** Called when no more output is read: enough was found, or the output is malformed. */
   readonly onClosed: () => void;
 }
 
 /**
- * Parses the output of the search program; search.c describes its frames. The program works on hostile
- * files, so its output is not trusted: every length and number is checked, and what is kept is
- * bounded.
+ * Parses the output of the search program; search.c describes its frames. The program works on
+ * hostile files, so its output is not trusted: every length and number is checked, and what is kept
+ * is bounded.
  */
 export class SearchOutput implements OutputSink {
   readonly #options: SearchOutputOptions;

@@ -6,8 +6,8 @@ import type { RegionStorage } from '../system/region-storage.ts';
 import type { ExecRegistry } from './exec-registry.ts';
 
 /**
- * Watches the storage of disks, images and commands on disks. That of sandboxes has a watch of its own,
- * so that storage which fails or hangs refuses only the work that needs it.
+ * Watches the storage of disks, images and commands on disks. That of sandboxes has a watch of its
+ * own, so that storage which fails or hangs refuses only the work that needs it.
  * @returns `guard` has the commands of a registry ended when the storage is about to run full
  */
 export function watchDisks({

@@ -73,7 +73,9 @@ async function carryOut(files: SandboxFiles, operation: FileOperation): Promise<
 
 const SPAN = { name: 'sandbox files', kind: 'server' } as const;
 
-/** Serves the files of this host's sandboxes to control nodes; see shared/links/files-protocol.ts. */
+/**
+ * Serves the files of this host's sandboxes to control nodes; see shared/links/files-protocol.ts.
+ */
 export class FilesEndpoint {
   readonly #options: FilesEndpointOptions;
   readonly #underWay = new RequestsUnderWay();

@@ -29,8 +29,8 @@ function checkConditions(headers: IncomingHttpHeaders, found: FileStat | undefin
 }
 
 /**
- * The next bytes of the body; undefined at its end, and when the guest has an answer already. (A loop
- * over the request would wait for bytes first, and close the connection when it is left.)
+ * The next bytes of the body; undefined at its end, and when the guest has an answer already. (A
+ * loop over the request would wait for bytes first, and close the connection when it is left.)
  */
 async function nextChunk(
   request: IncomingMessage,

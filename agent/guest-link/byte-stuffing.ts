@@ -1,6 +1,6 @@
 /*
- * Consistent overhead byte stuffing (Cheshire and Baker, 1999): bytes without a zero among them, one
- * more for each 254. A zero then ends a frame and occurs nowhere else, so a reader that begins
+ * Consistent overhead byte stuffing (Cheshire and Baker, 1999): bytes without a zero among them,
+ * one more for each 254. A zero then ends a frame and occurs nowhere else, so a reader that begins
  * anywhere in a stream is in step after the next zero, whatever the frames hold.
  */
 const RUN_MAX = 254;

@@ -65,9 +65,9 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
   }
 
   /**
-   * Begins a new epoch on a stream that may still hold bytes of earlier ones, and asks the guest for
-   * its processes. From here on the channel owns the stream. Exits that arrive before the caller can
-   * listen are included in `processes`.
+   * Begins a new epoch on a stream that may still hold bytes of earlier ones, and asks the guest
+   * for its processes. From here on the channel owns the stream. Exits that arrive before the
+   * caller can listen are included in `processes`.
    * @throws GuestUnavailableError when the guest does not answer in time
    * @throws GuestProtocolError when it answers with something else
    */
@@ -98,7 +98,9 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     }
   }
 
-  /** Sets identity, clock, entropy, network and root disk. Resolves when all of it has taken effect. */
+  /**
+   * Sets identity, clock, entropy, network and root disk. Resolves when all of it has taken effect.
+   */
   async configure(settings: GuestSettings): Promise<void> {
     const { network = NO_NETWORK, rootDisk } = settings;
     const environment = environmentBlock(settings.environment);
@@ -178,12 +180,16 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     await answered;
   }
 
-  /** How many bytes of input the guest was sent; after a new connection, how many it has received. */
+  /**
+   * How many bytes of input the guest was sent; after a new connection, how many it has received.
+   */
   stdinSent(id: string): number {
     return this.#processes.flow(id).stdinSent;
   }
 
-  /** Sends input. Resolves when the guest has accepted it; calls for one process keep their order. */
+  /**
+   * Sends input. Resolves when the guest has accepted it; calls for one process keep their order.
+   */
   writeStdin(id: string, bytes: Buffer): Promise<void> {
     return this.#processes.writeStdin(id, bytes);
   }
@@ -214,9 +220,9 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
   }
 
   /**
-   * Asks for output from the offset on, or from the oldest byte kept; resolves with where it begins.
-   * From now on, until the host leaves, the process waits rather than lose output that was not
-   * acknowledged. A second call begins again at its own offset.
+   * Asks for output from the offset on, or from the oldest byte kept; resolves with where it
+   * begins. From now on, until the host leaves, the process waits rather than lose output that was
+   * not acknowledged. A second call begins again at its own offset.
    * @param followed called with where output begins, before the first of it comes
    */
   async follow(
@@ -238,7 +244,9 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     return (await answered).offset;
   }
 
-  /** Stops the output: the guest keeps the newest of it, and the process never waits for a reader. */
+  /**
+   * Stops the output: the guest keeps the newest of it, and the process never waits for a reader.
+   */
   async unfollow(id: string): Promise<void> {
     const flow = this.#processes.flow(id);
     const apply = (): void => flow.unfollow();

@@ -32,7 +32,9 @@ export class GuestUnavailableError extends MachineFault {
   }
 }
 
-/** Messages for the sandbox's owner about a process that did not start, by failed step and `errno`. */
+/**
+ * Messages for the sandbox's owner about a process that did not start, by failed step and `errno`.
+ */
 const IN_WORDS: Readonly<Record<string, string>> = {
   'shell ENOENT': 'its image has no /bin/sh, which runs every command, or not the loader of it',
   'shell EACCES': 'its user may not run /bin/sh, or /bin/sh is not executable',

@@ -32,7 +32,9 @@ function append(all: GuestProcessRecord[], records: readonly GuestProcessRecord[
   if (all.length > GUEST_LIMITS.processesMax) throw new GuestProtocolError('too many processes');
 }
 
-/** The processes of one guest as this connection knows them, and the flow of bytes to and from each. */
+/**
+ * The processes of one guest as this connection knows them, and the flow of bytes to and from each.
+ */
 export class GuestProcesses {
   readonly #connection: GuestConnection;
   readonly #handlers: Handlers;

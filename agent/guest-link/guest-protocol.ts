@@ -10,11 +10,11 @@ import { stuff, stuffedLengthMax, unstuff } from './byte-stuffing.ts';
 import { KiB, MiB } from '../../shared/units.ts';
 
 /*
- * The channel between the host and the guest agent of a sandbox. docs/guest-protocol.md describes its
- * flows; agent/guest/wire.h repeats the numbers for C.
+ * The channel between the host and the guest agent of a sandbox. docs/guest-protocol.md describes
+ * its flows; agent/guest/wire.h repeats the numbers for C.
  *
- * A frame is: u8 kind, u32 request (0: no answer is expected), the fields of the kind, u32 CRC-32 of
- * everything before it; all of it stuffed, then a zero.
+ * A frame is: u8 kind, u32 request (0: no answer is expected), the fields of the kind, u32 CRC-32
+ * of everything before it; all of it stuffed, then a zero.
  */
 
 /** Bounds of the channel, in bytes unless their names say otherwise. */
@@ -202,13 +202,15 @@ type FrameOf<Frames extends Record<string, Shape>> = {
 export type HostFrame = FrameOf<HostFrames>;
 export type GuestFrame = FrameOf<GuestFrames>;
 export type GuestProcessRecord = Omit<RecordOf<typeof processRecord>, 'sinceEndMs'> & {
-  /** By the host's clock, in milliseconds since the epoch. The guest reports it, so it may be false. */
+  /**
+   * By the host's clock, in milliseconds since the epoch. The guest reports it, so it may be false.
+   */
   readonly endedAt: number;
 };
 
 /**
- * Converts a time since an end into a time of day by the host's clock. The guest sends no time of day,
- * because its clock may be wrong or set by its owner. A hostile guest may send any number.
+ * Converts a time since an end into a time of day by the host's clock. The guest sends no time of
+ * day, because its clock may be wrong or set by its owner. A hostile guest may send any number.
  */
 export const endedAtOf = (sinceEndMs: number): number => Math.max(0, Date.now() - sinceEndMs);
 

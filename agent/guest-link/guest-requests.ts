@@ -22,8 +22,8 @@ export class GuestRequests {
   #last = 0;
 
   /**
-   * Takes a number for a request whose answer has this type. `apply` or `refused` is called before any
-   * later frame is handled, even when the answer is late; the promise settles after that.
+   * Takes a number for a request whose answer has this type. `apply` or `refused` is called before
+   * any later frame is handled, even when the answer is late; the promise settles after that.
    */
   expect<T extends GuestFrameType>(
     type: T,

@@ -15,7 +15,9 @@ export interface GuestExit {
   cause: 'killed' | 'timed_out' | undefined;
   /** How many bytes of output there were; the last of them may arrive after the exit. */
   end: number;
-  /** By the host's clock, in milliseconds since the epoch. The guest reports it, so it may be false. */
+  /**
+   * By the host's clock, in milliseconds since the epoch. The guest reports it, so it may be false.
+   */
   endedAt: number;
 }
 

@@ -16,7 +16,9 @@ type Welcome = Extract<GuestFrame, { type: 'welcome' }>;
 /** Far more than the pipes and buffers between host and guest can still hold of earlier epochs. */
 const STALE_BYTES_MAX = 8 * MiB;
 
-/** Kind, request, version, epoch, instance and checksum. Frames of other lengths are skipped unread. */
+/**
+ * Kind, request, version, epoch, instance and checksum. Frames of other lengths are skipped unread.
+ */
 const WELCOME_STUFFED_BYTES = stuffedLengthMax(1 + 4 + 2 + 16 + 16 + 4);
 
 /** Looks for the answer to one hello among leftover bytes of earlier epochs. */
@@ -62,8 +64,8 @@ class WelcomeSearch {
 }
 
 /**
- * Sends a hello with a new epoch and waits until the guest repeats it. Everything before that answer
- * was meant for an earlier host. When this fails, the stream is destroyed.
+ * Sends a hello with a new epoch and waits until the guest repeats it. Everything before that
+ * answer was meant for an earlier host. When this fails, the stream is destroyed.
  * @throws GuestUnavailableError when no welcome came in time
  * @throws GuestProtocolError when too many other bytes came
  */

@@ -4,8 +4,8 @@ import { GuestFailure } from './guest-errors.ts';
 const LOOK_AGAIN_MS = 50;
 
 /**
- * Asks a guest again and again while it refuses because it is frozen, as it is for a moment whenever
- * its sandbox is forked.
+ * Asks a guest again and again while it refuses because it is frozen, as it is for a moment
+ * whenever its sandbox is forked.
  * @throws whatever else the guest answers, or an AbortError
  */
 export async function whenThawed(

@@ -91,7 +91,8 @@ function confinedCommand(run: ToolRun): [string, ...string[]] {
 /**
  * Runs a program to its end, confined (bubblewrap) and bounded (a control group of its own).
  * @returns its standard output
- * @throws ProgramError with its last words when it fails; the signal's reason, once all of it is dead
+ * @throws ProgramError with its last words when it fails; the signal's reason, once all of it is
+ *   dead
  */
 export async function runConfined(groups: HostGroups, run: ToolRun): Promise<string> {
   run.signal.throwIfAborted();

@@ -7,8 +7,8 @@ import type { BuiltImage, ImagePlatform } from './built-image.ts';
 const CONFIG = { env: {}, workingDir: '/', user: '' } as const;
 
 /**
- * The image made at set-up (scripts/build-image). It comes from no registry, so its digest is that of
- * its description, or of its path when it has none.
+ * The image made at set-up (scripts/build-image). It comes from no registry, so its digest is that
+ * of its description, or of its path when it has none.
  * @param imageDir the root directory
  * @param rootDisk the same as a disk; undefined on hosts that need none
  */

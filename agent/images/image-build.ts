@@ -50,7 +50,9 @@ export async function resolveImage(
   return { digest, index: text, manifest };
 }
 
-/** Pulls an image, unpacks it unless this host has it, and keeps it for this host and its region. */
+/**
+ * Pulls an image, unpacks it unless this host has it, and keeps it for this host and its region.
+ */
 export async function buildFromRegistry(
   deps: BuildDeps,
   registry: RegistryClient,

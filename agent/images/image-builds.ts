@@ -23,8 +23,8 @@ interface ImageBuildsDeps {
 
 /**
  * The builds that callers have asked for: keeps the directory's record of each up to date. The next
- * agent ends the builds of one that was killed. Until there is one, the claim on a build lapses, and
- * the record then says `interrupted` to whoever reads it.
+ * agent ends the builds of one that was killed. Until there is one, the claim on a build lapses,
+ * and the record then says `interrupted` to whoever reads it.
  */
 export class ImageBuilds {
   readonly #deps: ImageBuildsDeps;

@@ -34,9 +34,9 @@ export interface ImageDiskSpec {
 }
 
 /**
- * Unpacks the image of a layout into a new ext4 file. Durable when it returns. What the layers unpack
- * to is bounded by the file system itself: all of its other blocks are reserved for a user that does
- * not exist, until it is done.
+ * Unpacks the image of a layout into a new ext4 file. Durable when it returns. What the layers
+ * unpack to is bounded by the file system itself: all of its other blocks are reserved for a user
+ * that does not exist, until it is done.
  * @param onBytes told with the bytes written so far
  * @throws ImageFailure; the signal's reason, also while something keeps the file system in use
  */

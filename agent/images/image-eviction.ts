@@ -23,9 +23,9 @@ interface EvictionDeps {
 }
 
 /**
- * Removes images that nobody holds: those that nobody has used for long, and from a file system that
- * is short of space the longest unused ones, one at a time. On a file system that holds both, a
- * host's own copies go first, since the region's store brings them back.
+ * Removes images that nobody holds: those that nobody has used for long, and from a file system
+ * that is short of space the longest unused ones, one at a time. On a file system that holds both,
+ * a host's own copies go first, since the region's store brings them back.
  */
 export class ImageEviction {
   readonly #deps: EvictionDeps;

@@ -20,7 +20,9 @@ export interface ImageSource {
   readonly credentials?: RegistryCredentials | undefined;
 }
 
-/** How far a build is. Bytes are of the step: compressed while pulling, of the disk while unpacking. */
+/**
+ * How far a build is. Bytes are of the step: compressed while pulling, of the disk while unpacking.
+ */
 export interface BuildProgress {
   readonly step: BuildStep;
   readonly bytesDone: number;

@@ -64,8 +64,9 @@ interface MadeImage {
 const nameOf = (digest: string): string => digest.replace(':', '-');
 
 /**
- * The images that this host has: `<directory>/sha256-…/`, with the root disk and a description. They
- * are made aside and renamed, so a crash leaves an image or none. One that is held is never removed.
+ * The images that this host has: `<directory>/sha256-…/`, with the root disk and a description.
+ * They are made aside and renamed, so a crash leaves an image or none. One that is held is never
+ * removed.
  */
 export class ImageStore {
   /** Made at set-up, never removed while this agent runs. Its digest is that of its description. */
@@ -134,8 +135,8 @@ export class ImageStore {
   }
 
   /**
-   * Takes an image over from where it was made; durable when it returns. One that was made twice, from
-   * two sources, is taken once.
+   * Takes an image over from where it was made; durable when it returns. One that was made twice,
+   * from two sources, is taken once.
    */
   add(partial: string, made: MadeImage): Promise<void> {
     return this.#additions.add(() => this.#place(partial, made));

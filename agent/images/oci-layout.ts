@@ -29,9 +29,10 @@ async function readBlob(layout: string, digest: string, bytesMax: number): Promi
 }
 
 /**
- * Makes an OCI layout of what skopeo has pulled, without copying it. Nothing else of the directory is
- * taken, and nothing that is no plain file.
- * @param pulled a directory that skopeo's user could write to; nothing runs as that user there any more
+ * Makes an OCI layout of what skopeo has pulled, without copying it. Nothing else of the directory
+ * is taken, and nothing that is no plain file.
+ * @param pulled a directory that skopeo's user could write to; nothing runs as that user there any
+ *   more
  */
 export async function makeLayout(
   layout: string,

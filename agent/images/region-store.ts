@@ -71,8 +71,8 @@ export class RegionStore {
   }
 
   /**
-   * Removes what a crash of this host left unfinished, and what is so old that its host cannot be at
-   * work on it: that one may never return.
+   * Removes what a crash of this host left unfinished, and what is so old that its host cannot be
+   * at work on it: that one may never return.
    */
   async removeLeftovers(): Promise<void> {
     await this.#prepare();

@@ -106,7 +106,9 @@ export class RegistryClient {
     throw new ImageFailure('interrupted', 'the registry sent another manifest than was asked for');
   }
 
-  /** Pulls a manifest with all that it names to an empty directory of the user (transport `dir`). */
+  /**
+   * Pulls a manifest with all that it names to an empty directory of the user (transport `dir`).
+   */
   async pull(digest: string, to: string, bytesMax: number, options: PullOptions): Promise<void> {
     const limit = bytesMax * EXTRA_SHARE + EXTRA_BYTES;
     const tooMuch = new AbortController();

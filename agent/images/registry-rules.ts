@@ -75,8 +75,8 @@ export class RegistryRules {
   }
 
   /**
-   * The address to connect to. The name is resolved here and nowhere else, so it cannot mean another
-   * address later.
+   * The address to connect to. The name is resolved here and nowhere else, so it cannot mean
+   * another address later.
    * @throws ClosedAddressError; Error when the name has no address
    */
   async resolve(host: string, port: number): Promise<string> {

@@ -38,7 +38,8 @@ function answerTo(error: Error): OwnAnswer {
 
 /**
  * Passes a request on to a port of a sandbox and its answer back, both as streams: neither side is
- * read faster than the other one reads. Trailers of the answer pass, those of the request are dropped.
+ * read faster than the other one reads. Trailers of the answer pass, those of the request are
+ * dropped.
  * @returns what went wrong, once the answer has ended or its connection is broken off
  */
 export async function exchange(parts: Exchange): Promise<Error | undefined> {

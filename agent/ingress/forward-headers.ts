@@ -99,6 +99,9 @@ export function answerHeaders(rawHeaders: readonly string[], zone: string): stri
 
 const REASON = /^[\t\x20-\x7E\x80-\xFF]*$/u;
 
-/** The reason phrase of a guest's answer, or the usual one in place of text that HTTP does not allow. */
+/**
+ * The reason phrase of a guest's answer, or the usual one in place of text that HTTP does not
+ * allow.
+ */
 export const reasonOf = (status: number, message = ''): string =>
   REASON.test(message) ? message : (STATUS_CODES[status] ?? '');

@@ -76,8 +76,8 @@ export class IngressServer {
   }
 
   /**
-   * @returns the server, and a function that breaks off the WebSockets to a sandbox, or all of them,
-   *   which closing the server does not
+   * @returns the server, and a function that breaks off the WebSockets to a sandbox, or all of
+   *   them, which closing the server does not
    */
   static async start(
     parts: IngressServerParts,

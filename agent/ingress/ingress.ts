@@ -160,7 +160,9 @@ export class Ingress {
     }
   }
 
-  /** Drops the connections of a sandbox once, when it runs no longer: later ones await its return. */
+  /**
+   * Drops the connections of a sandbox once, when it runs no longer: later ones await its return.
+   */
   #noteState(sandboxId: string, state: SandboxState): void {
     if (state === 'running') {
       this.#resting.delete(sandboxId);

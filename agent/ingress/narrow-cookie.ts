@@ -1,8 +1,9 @@
 const DOMAIN = /^\.?(?<domain>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?$/u;
 
 /**
- * Takes the Domain from a guest's cookie if it names the zone or a domain above it: browsers would send
- * the cookie to the ports of all other sandboxes, too. Without one, it is for its own hostname alone.
+ * Takes the Domain from a guest's cookie if it names the zone or a domain above it: browsers would
+ * send the cookie to the ports of all other sandboxes, too. Without one, it is for its own hostname
+ * alone.
  * @param cookie the value of a Set-Cookie header
  * @param zone in lower case
  */

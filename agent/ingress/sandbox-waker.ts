@@ -12,7 +12,9 @@ export class SandboxWaker {
   readonly #waking = new Map<string, Promise<void>>();
   readonly #fresh = new Set<string>();
 
-  /** Whether a request has brought the sandbox up just now, so that its services may still start. */
+  /**
+   * Whether a request has brought the sandbox up just now, so that its services may still start.
+   */
   isFresh(sandboxId: string): boolean {
     return this.#fresh.has(sandboxId);
   }

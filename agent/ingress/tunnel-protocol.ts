@@ -6,9 +6,10 @@ import { compile } from '../../shared/validate.ts';
 import type { DoorFault, PortRef } from './messages.ts';
 
 /*
- * A tunnel leads from one agent's ingress to a port of another agent's sandbox: an upgraded request to
- * the owner's internal port, with a token of the cluster that names host, sandbox and port and works
- * once. The owner passes bytes on and judges nothing else, so no request can go round in circles.
+ * A tunnel leads from one agent's ingress to a port of another agent's sandbox: an upgraded request
+ * to the owner's internal port, with a token of the cluster that names host, sandbox and port and
+ * works once. The owner passes bytes on and judges nothing else, so no request can go round in
+ * circles.
  */
 
 export const TUNNEL_PATH = '/ingress-tunnel';

@@ -9,7 +9,9 @@ interface Upstream {
 }
 
 const SWEEP_EVERY_MS = 30_000;
-/** A tunnel holds the sandbox for as long as it is open, so it is kept only for the next request. */
+/**
+ * A tunnel holds the sandbox for as long as it is open, so it is kept only for the next request.
+ */
 const TUNNEL_KEPT_MS = 1_000;
 const CONNECTION_KEPT_MS = 60_000;
 /** Which name the URL has does not matter: each request brings its own Host header. */

@@ -11,7 +11,10 @@ interface Use {
 /** How long a sandbox counts as used after its last request, so that not each one is told. */
 const LINGER_MS = 500;
 
-/** Counts the requests under way to each sandbox, and reports the first to begin and the last to end. */
+/**
+ * Counts the requests under way to each sandbox, and reports the first to begin and the last to
+ * end.
+ */
 export class UseCount {
   readonly #tell: (ref: SandboxRef, inUse: boolean) => void;
   readonly #uses = new Map<string, Use>();

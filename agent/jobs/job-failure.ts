@@ -3,8 +3,8 @@ import { type JobKind, jobKind } from '../../shared/jobs/jobs.ts';
 import { toAppError } from '../system/to-app-error.ts';
 
 /**
- * Storage that is damaged, or that belongs to a cluster which has shut the host out: ESHUTDOWN says so
- * of CephFS, ESTALE of NFS.
+ * Storage that is damaged, or that belongs to a cluster which has shut the host out: ESHUTDOWN says
+ * so of CephFS, ESTALE of NFS.
  */
 const STORAGE_FAILED = /^(?:EIO|EROFS|EUCLEAN|ESTALE|ESHUTDOWN|ENOTCONN)$/u;
 

@@ -28,8 +28,8 @@ import { MiB } from '../../shared/units.ts';
  */
 const REFUSALS_AT_ONCE = 100;
 /**
- * How much later than its answer a job leaves its queue. Redis syncs that, and the entry of the audit
- * for which the caller waits would wait for the sync first.
+ * How much later than its answer a job leaves its queue. Redis syncs that, and the entry of the
+ * audit for which the caller waits would wait for the sync first.
  */
 const LEAVES_AFTER_MS = 10;
 /** When Redis is asked for a job again after it has refused to hand one out. */
@@ -218,8 +218,8 @@ export class JobWorker {
   }
 
   /**
-   * A replica that became the primary may not have heard that a job was taken, or ended. So a job is
-   * begun only when it comes from the primary that it was queued at.
+   * A replica that became the primary may not have heard that a job was taken, or ended. So a job
+   * is begun only when it comes from the primary that it was queued at.
    */
   #refuseFromFormer({ id, kind, primary: former, requestId }: JobEnvelope, primary?: string): void {
     if (former === primary || jobKind(kind).isRepeatable) return;

@@ -15,7 +15,9 @@ export class LostJobs {
   readonly #log: Logger;
   readonly #stop: () => void;
   readonly #known = Promise.withResolvers<void>();
-  /** Jobs that a former agent of this host took, as the queue lists them before this one takes any. */
+  /**
+   * Jobs that a former agent of this host took, as the queue lists them before this one takes any.
+   */
   #former: ReadonlySet<string> | undefined;
   readonly #running = new Set<string>();
   /** Jobs that ended here, until Redis no longer lists them as active. */
@@ -43,8 +45,8 @@ export class LostJobs {
 
   /**
    * Records a job's arrival.
-   * @returns false for one that must not begin: it was reported as lost, or is running, and came once
-   *   more from a primary that had not heard that it was taken
+   * @returns false for one that must not begin: it was reported as lost, or is running, and came
+   *   once more from a primary that had not heard that it was taken
    */
   begin(id: string): boolean {
     if (this.#settled.has(id) || this.#running.has(id)) return false;

@@ -29,7 +29,9 @@ export class GroupSync {
     return (this.#next ??= this.#after(this.#present));
   }
 
-  /** @throws the same once a sync has failed: the caller need not write what can never be durable */
+  /**
+   * @throws the same once a sync has failed: the caller need not write what can never be durable
+   */
   refuseIfFailed(): void {
     if (this.#failure !== undefined) throw this.#failure;
   }

@@ -138,7 +138,8 @@ export class Journal {
 
   /**
    * Whether the storage takes writes, as far as they tell.
-   * @throws Error from a write that it did not take until one that it does; not while it is only full
+   * @throws Error from a write that it did not take until one that it does; not while it is only
+   *   full
    */
   async check(): Promise<void> {
     try {

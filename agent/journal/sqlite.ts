@@ -33,9 +33,9 @@ export const open = (path: string): Promise<Database> =>
 export const openToRead = (path: string): Promise<Database> => openAs(path, sqlite3.OPEN_READONLY);
 
 /**
- * Writes everything in the log of a database in WAL mode durably to the database, and empties the log.
- * A former process may have been unable to sync the log, and nothing written behind such a gap would
- * be durable. On full storage the log stays.
+ * Writes everything in the log of a database in WAL mode durably to the database, and empties the
+ * log. A former process may have been unable to sync the log, and nothing written behind such a gap
+ * would be durable. On full storage the log stays.
  */
 export async function emptyLog(database: Database): Promise<void> {
   try {

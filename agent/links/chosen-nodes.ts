@@ -13,8 +13,8 @@ function scoreOf(hostId: string, nodeId: string): number {
 /**
  * Chooses the control nodes that a host links to by itself (decision 0102): the few with the lowest
  * scores, so that it always has some, and those whose share of the hosts it belongs to. Without any
- * exchange between hosts each node gets its share, and a node that comes or goes moves no other link
- * (rendezvous hashing: Thaler and Ravishankar, 1998).
+ * exchange between hosts each node gets its share, and a node that comes or goes moves no other
+ * link (rendezvous hashing: Thaler and Ravishankar, 1998).
  * @returns the ids of the nodes
  */
 export function chooseNodes(hostId: string, nodes: readonly ControlNode[]): ReadonlySet<string> {

@@ -65,8 +65,8 @@ const heartbeatOf = (load: HostLoad, { isSpare }: Pick<Link, 'isSpare'>): Buffer
   encodeFrame({ type: 'heartbeat', load, ...(isSpare ? { isSpare } : {}) });
 
 /**
- * The agent's WebSockets to the control nodes of its region: those that it has chosen, in a small region
- * all, and those that have asked for one (decision 0102).
+ * The agent's WebSockets to the control nodes of its region: those that it has chosen, in a small
+ * region all, and those that have asked for one (decision 0102).
  */
 export class ControlLinks {
   readonly #options: ControlLinkOptions;
@@ -93,7 +93,9 @@ export class ControlLinks {
     this.#timer = setInterval(() => this.#beat(), LIMITS.linkHeartbeatMs);
   }
 
-  /** Links to the nodes that the host chooses of these: the directory has just listed them as live. */
+  /**
+   * Links to the nodes that the host chooses of these: the directory has just listed them as live.
+   */
   linkTo(nodes: readonly ControlNode[]): void {
     const wasReachable = this.#isDirectoryReachable;
     this.#directoryReadAt = performance.now();

@@ -20,9 +20,9 @@ export interface HostBeatDeps {
 }
 
 /**
- * A host's exchange with the directory, in one round trip at each beat: it tells its figures and its
- * address, and is told its operator's order and the live control nodes. Unchanged figures are written
- * anew every `hostAnnounceMs`, since their age shows whether the host is there.
+ * A host's exchange with the directory, in one round trip at each beat: it tells its figures and
+ * its address, and is told its operator's order and the live control nodes. Unchanged figures are
+ * written anew every `hostAnnounceMs`, since their age shows whether the host is there.
  */
 export class HostBeat {
   readonly #deps: HostBeatDeps;

@@ -40,8 +40,8 @@ export interface HostOrdersDeps {
 }
 
 /**
- * Follows the operator's order, and describes what this host has (host-beat.ts tells it). The order is
- * kept in the directory alone, so that the next agent follows it, too.
+ * Follows the operator's order, and describes what this host has (host-beat.ts tells it). The order
+ * is kept in the directory alone, so that the next agent follows it, too.
  */
 export class HostOrders {
   readonly #deps: HostOrdersDeps;
@@ -77,8 +77,8 @@ export class HostOrders {
   }
 
   /**
-   * Begins to give up what a cordoned or drained host should not have. To be repeated until nothing is
-   * left; the host's beat does not wait for a disk or a sandbox.
+   * Begins to give up what a cordoned or drained host should not have. To be repeated until nothing
+   * is left; the host's beat does not wait for a disk or a sandbox.
    */
   clearSoon(): void {
     if (!this.isCordoned || this.#isClearing) return;

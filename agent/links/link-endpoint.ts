@@ -5,8 +5,8 @@ import { answerFailure } from '../system/answer-failure.ts';
 import type { ControlLinks } from './control-link.ts';
 
 /**
- * Links this host to the control node that asks for it (`shared/links/link-request.ts`). Answers once
- * it is registered there.
+ * Links this host to the control node that asks for it (`shared/links/link-request.ts`). Answers
+ * once it is registered there.
  */
 export async function answerLinkRequest(
   links: Pick<ControlLinks, 'open'>,

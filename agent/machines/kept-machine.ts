@@ -119,7 +119,9 @@ export abstract class KeptMachine implements Machine {
     await this.guest.call(AbortSignal.timeout(graceMs), (channel) => channel.shutdown(processMs));
   }
 
-  /** Waits for the end of the shim, which ends last, after it has recorded how the machine ended. */
+  /**
+   * Waits for the end of the shim, which ends last, after it has recorded how the machine ended.
+   */
   async #watch(): Promise<void> {
     const { identity, runDir, cgroup, kind, log } = this.#parts;
     await this.keeperEnded(identity.keeper);

@@ -78,7 +78,10 @@ export class MachineCgroup {
     return { keeperFiles: files('keeper'), machineFiles: files('machine'), oomCounter: counter };
   }
 
-  /** Makes the group of the machine's NFS server. @returns the cgroup.procs that the server joins */
+  /**
+   * Makes the group of the machine's NFS server.
+   * @returns the cgroup.procs that the server joins
+   */
   async createServer(limits: MachineLimits): Promise<string[]> {
     const groups = (await this.#roots()).map((root) => join(root, this.#path, 'server'));
     for (const group of groups) await mkdir(group, { recursive: true });

@@ -5,7 +5,9 @@ import { ignoring } from '../../shared/errors.ts';
 /** `stat` counts blocks of this size, whatever the file system's own is. */
 const BLOCK_BYTES = 512;
 
-/** How many bytes the files directly below these directories take; missing directories take none. */
+/**
+ * How many bytes the files directly below these directories take; missing directories take none.
+ */
 export async function storedBytes(directories: readonly string[]): Promise<number> {
   let blocks = 0;
   for (const directory of directories) {

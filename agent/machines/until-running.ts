@@ -13,7 +13,8 @@ function aborted(signal: AbortSignal): Promise<never> {
 /**
  * Waits for a machine to come up. When that fails, the machine is no longer watched; it is to be
  * killed then.
- * @throws BootError `boot_timeout` after the host's limit; what `bringUp` throws; the signal's reason
+ * @throws BootError `boot_timeout` after the host's limit; what `bringUp` throws; the signal's
+ *   reason
  */
 export async function untilRunning(
   { bootTimeoutMs }: { readonly bootTimeoutMs: number },

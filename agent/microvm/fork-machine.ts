@@ -80,7 +80,10 @@ export async function forkAtRest(
   await failpoint('sync copy', () => syncPaths(made));
 }
 
-/** A disk that is split: its machine's directory, the image below it, and the layers that the copy shares. */
+/**
+ * A disk that is split: its machine's directory, the image below it, and the layers that the copy
+ * shares.
+ */
 interface SplitDisk {
   readonly directory: string;
   readonly base: DiskBase;
@@ -88,8 +91,8 @@ interface SplitDisk {
 }
 
 /**
- * Makes the directory and disk of a copy. It does not count before its sandbox is journalled, so that
- * all of it can be made durable together.
+ * Makes the directory and disk of a copy. It does not count before its sandbox is journalled, so
+ * that all of it can be made durable together.
  * @returns paths that the caller must make durable
  */
 async function copyLayers(

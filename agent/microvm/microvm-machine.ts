@@ -79,8 +79,8 @@ export class MicrovmMachine extends KeptMachine {
   }
 
   /**
-   * Continues a machine whose pause or fork a former agent did not finish; otherwise a no-op. A guest
-   * that does not answer in time is thawed when it does.
+   * Continues a machine whose pause or fork a former agent did not finish; otherwise a no-op. A
+   * guest that does not answer in time is thawed when it does.
    * @throws Error when QEMU does not answer, or cannot continue it
    */
   async continueAfterCrash(): Promise<void> {

@@ -17,9 +17,9 @@ interface HandleSecretOptions {
 
 /**
  * The secret of a host, or of all that share their sandboxes' storage, that keys of file handles
- * follow from (`sealKey`). It never changes, because guests keep handles for as long as they mount a
- * disk, and is stored sealed with ENCRYPTION_KEY. Until it was stored, ENCRYPTION_KEY itself was in its place: where there are sandboxes it begins as that,
- * so their handles stay valid.
+ * follow from (`sealKey`). It never changes, because guests keep handles for as long as they mount
+ * a disk, and is stored sealed with ENCRYPTION_KEY. Until it was stored, ENCRYPTION_KEY itself was
+ * in its place: where there are sandboxes it begins as that, so their handles stay valid.
  * @returns 32 bytes
  * @throws Error when the ring lacks the key that has sealed it
  */

@@ -21,8 +21,8 @@ interface HeldDisksDeps {
 }
 
 /**
- * Keeps disks for sandboxes of this host. Each disk journals its holds, from before they begin until
- * after their end, so that the next agent knows of every one.
+ * Keeps disks for sandboxes of this host. Each disk journals its holds, from before they begin
+ * until after their end, so that the next agent knows of every one.
  */
 export class HeldDisks implements SandboxMounts {
   readonly #deps: HeldDisksDeps;

@@ -27,8 +27,8 @@ interface NfsServer {
 }
 
 /**
- * Starts the NFS server of a machine in its network slot (serve-disks.c), unless it runs. It outlives
- * the agent, but not the machine.
+ * Starts the NFS server of a machine in its network slot (serve-disks.c), unless it runs. It
+ * outlives the agent, but not the machine.
  * @throws Error with what failed
  */
 export async function serveDisks(server: NfsServer): Promise<void> {
@@ -50,7 +50,10 @@ export async function serveDisks(server: NfsServer): Promise<void> {
   }
 }
 
-/** A pipe with these few bytes and their end, so that no command line shows them. @returns its reading end */
+/**
+ * A pipe with these few bytes and their end, so that no command line shows them.
+ * @returns its reading end
+ */
 function pipeWith(bytes: Buffer): number {
   const [readFd, writeFd] = native.pipe();
   writeSync(writeFd, bytes);

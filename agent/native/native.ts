@@ -133,8 +133,9 @@ interface NativeModule {
 const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 
 /**
- * System calls and digests that Node lacks; mounts.c, container.c, descriptors.c, digest-calls.c, egress.c, files.c,
- * listing-calls.c, lock-calls.c, memory.c, namespaces.c, object.c, programs.c and ram.c describe them.
+ * System calls and digests that Node lacks; mounts.c, container.c, descriptors.c, digest-calls.c,
+ * egress.c, files.c, listing-calls.c, lock-calls.c, memory.c, namespaces.c, object.c, programs.c
+ * and ram.c describe them.
  */
 export const native = loaded as NativeModule;
 
@@ -153,7 +154,9 @@ export const leashPath = new URL('build/leash', import.meta.url).pathname;
 /** Attaches and detaches disks; see disk.c. */
 export const diskProgramPath = new URL('build/disk', import.meta.url).pathname;
 
-/** Loaded into QEMU, so that the holes of a template cost nothing when they are used; see holes.c. */
+/**
+ * Loaded into QEMU, so that the holes of a template cost nothing when they are used; see holes.c.
+ */
 export const holesPath = new URL('build/holes.so', import.meta.url).pathname;
 
 /** Starts a virtual machine and stays with it, whatever becomes of the agent; see shim.c. */

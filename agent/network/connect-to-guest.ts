@@ -5,8 +5,8 @@ import { NAMESPACES } from './nft.ts';
 import type { SlotPlan } from './slot.ts';
 
 /**
- * Begins a connection to a port of a slot's guest from within the slot, without any route to it from
- * outside. The guest sees its gateway as the client.
+ * Begins a connection to a port of a slot's guest from within the slot, without any route to it
+ * from outside. The guest sees its gateway as the client.
  * @returns the descriptor of a socket whose connect(2) is under way, for {@link connectedSocket}
  * @throws Error with a `code`: ENOENT when the slot is gone
  */

@@ -3,8 +3,8 @@ import { Socket } from 'node:net';
 /**
  * Waits for a connection that is being made.
  * @param fd of a TCP socket whose connect(2) is under way; closed when this fails
- * @throws Error with a `code`: ECONNREFUSED when nothing listens, ETIMEDOUT when the other side does
- *   not answer in time; or the signal's reason
+ * @throws Error with a `code`: ECONNREFUSED when nothing listens, ETIMEDOUT when the other side
+ *   does not answer in time; or the signal's reason
  */
 export async function connectedSocket(
   fd: number,

@@ -5,9 +5,10 @@ import type { RouterPlan } from './router-plan.ts';
 import { FORWARDING_WAS_OFF } from './router-rules.ts';
 
 /*
- * Whether the host forwards packets is one setting for all agents of a machine. The agent that turns
- * it on marks its own table; later agents take the mark over, and the last one to remove its table
- * turns the setting off. The marks are in the kernel, so that they last exactly as long as it.
+ * Whether the host forwards packets is one setting for all agents of a machine. The agent that
+ * turns it on marks its own table; later agents take the mark over, and the last one to remove its
+ * table turns the setting off. The marks are in the kernel, so that they last exactly as long as
+ * it.
  */
 
 const SETTING = '/proc/sys/net/ipv4/ip_forward';

@@ -8,7 +8,9 @@ import type { SlotPlan } from './slot.ts';
 const UNANSWERED_SECONDS = 10;
 /** Short: the kernel removes what has expired only once a second, and counts it until then. */
 const ANSWERED = '100ms';
-/** Questions that reuse the port and the id of one under way: sent again, or new ones to dnsmasq. */
+/**
+ * Questions that reuse the port and the id of one under way: sent again, or new ones to dnsmasq.
+ */
 const REPEATED = '10/second burst 20 packets';
 /** Connections to the resolver over TCP. dnsmasq serves 20 at a time, whoever opened them. */
 const TCP_MAX = 4;

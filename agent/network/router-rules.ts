@@ -33,8 +33,9 @@ function chain(name: string, hook: string | undefined, rules: readonly string[])
 const replacing = (table: string): string[] => [`table ${table}`, `delete table ${table}`];
 
 /**
- * The rules of a router: input for `nft -f` in its namespace, which may be loaded again at any time,
- * because the kernel knows of connections elsewhere. Slots are told apart by their links alone.
+ * The rules of a router: input for `nft -f` in its namespace, which may be loaded again at any
+ * time, because the kernel knows of connections elsewhere. Slots are told apart by their links
+ * alone.
  */
 export function routerRules(
   { uplink }: RouterPlan,
@@ -91,9 +92,9 @@ export function routerRules(
 export const FORWARDING_WAS_OFF = 'forwarding_was_off';
 
 /**
- * The rules of the host itself around a router's uplink: input for `nft -f` in the host's namespace.
- * Nothing from a router gets to the host but DNS for resolvers on it, and nothing from elsewhere
- * gets to a router.
+ * The rules of the host itself around a router's uplink: input for `nft -f` in the host's
+ * namespace. Nothing from a router gets to the host but DNS for resolvers on it, and nothing from
+ * elsewhere gets to a router.
  */
 export function hostRules(
   { hostLink, hostTable }: RouterPlan,

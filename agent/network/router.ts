@@ -35,7 +35,8 @@ export interface RouterOptions {
   readonly log: Logger;
 }
 
-// IPv6 is off before there is any link. A packet is taken only from the link its answer would go to.
+// IPv6 is off before there is any link. A packet is taken only from the link its answer would go
+// to.
 const SETTINGS = [
   'set -e',
   'cd /proc/sys/net',
@@ -49,15 +50,15 @@ const SETTINGS = [
 ].join('\n');
 
 /**
- * A connection that has ended keeps its entry for 120 s by default, which does not count against the
- * limit of its sandbox. All sandboxes share the table, so it forgets such connections sooner.
+ * A connection that has ended keeps its entry for 120 s by default, which does not count against
+ * the limit of its sandbox. All sandboxes share the table, so it forgets such connections sooner.
  */
 const FORGET_SOON = 'echo 10 > /proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait';
 
 /**
- * The network namespace between the slots of this host and the host itself, with one link to it, the
- * resolver that sandboxes share, and the rules for what no sandbox may reach. It stays as long as
- * there are slots: the next agent takes it over, and connections through it go on.
+ * The network namespace between the slots of this host and the host itself, with one link to it,
+ * the resolver that sandboxes share, and the rules for what no sandbox may reach. It stays as long
+ * as there are slots: the next agent takes it over, and connections through it go on.
  */
 export class Router {
   readonly #options: RouterOptions;

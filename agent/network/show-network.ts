@@ -6,8 +6,8 @@ const ATTEMPTS_MAX = 10;
 const INTERRUPTED = 'Dump was interrupted';
 
 /**
- * Reads the answer of `ip -json`, unchecked. Asks again when interfaces, addresses or routes changed
- * while the kernel listed them: `ip` warns of that, since some may be missing.
+ * Reads the answer of `ip -json`, unchecked. Asks again when interfaces, addresses or routes
+ * changed while the kernel listed them: `ip` warns of that, since some may be missing.
  * @param args of ip(8), such as `link`, `show`
  * @throws ProgramError when it fails; Error when it was interrupted every time
  */

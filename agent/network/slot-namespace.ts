@@ -15,7 +15,8 @@ export interface SlotNamespaces {
   /** @param policy the rules of its first policy; without them nothing gets out of it */
   make(plan: SlotPlan, policy?: string): Promise<void>;
   /**
-   * Checks a former agent's slot, which a machine may be using; its policy and its connections stay.
+   * Checks a former agent's slot, which a machine may be using; its policy and its connections
+   * stay.
    * @returns false when it has to be made again
    */
   renew(plan: SlotPlan): Promise<boolean>;
@@ -32,8 +33,8 @@ export interface SlotKind {
 /** A container's end of its link waits in the slot under this name. */
 export const CONTAINER_LINK = 'eth0';
 
-// A new namespace inherits some of the host's settings. Rules come by stdin, and then links, if any,
-// as lines for `ip -batch`: nothing ever gets through before there are rules.
+// A new namespace inherits some of the host's settings. Rules come by stdin, and then links, if
+// any, as lines for `ip -batch`: nothing ever gets through before there are rules.
 const setUp = (isRouted: boolean): string =>
   [
     'set -e',

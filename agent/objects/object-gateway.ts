@@ -77,8 +77,8 @@ export interface ObjectGatewayOptions {
 }
 
 /**
- * The object API (docs/object-api.md). Any agent accepts any request; one for a disk that another host
- * handles is forwarded to that host.
+ * The object API (docs/object-api.md). Any agent accepts any request; one for a disk that another
+ * host handles is forwarded to that host.
  */
 export class ObjectGateway {
   readonly #options: ObjectGatewayOptions;
@@ -245,8 +245,8 @@ export class ObjectGateway {
   }
 
   /**
-   * Takes a place for the request once its account is known; until then it costs little more than its
-   * connection.
+   * Takes a place for the request once its account is known; until then it costs little more than
+   * its connection.
    * @throws S3Error SlowDown
    */
   #takePlace(accountId: string, address: string): Place {

@@ -4,8 +4,8 @@ import { S3Error } from './protocol/errors.ts';
 import type { ObjectInfo } from './store/object-info.ts';
 
 /*
- * Objects between hosts: what the object API of the host that has a disk knows about one, and why it
- * cannot be read, in headers of the data endpoint's answer (shared/links/data-protocol.ts).
+ * Objects between hosts: what the object API of the host that has a disk knows about one, and why
+ * it cannot be read, in headers of the data endpoint's answer (shared/links/data-protocol.ts).
  */
 
 export const OBJECT_HEADER = 'x-berth-object';

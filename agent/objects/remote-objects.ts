@@ -55,8 +55,8 @@ export class RemoteObjects {
 
   /**
    * Opens an object; it stays open until the caller disposes of it.
-   * @throws S3Error NoSuchKey, InvalidArgument, ServiceUnavailable; AppError `disk_moved` and others of
-   *   the host
+   * @throws S3Error NoSuchKey, InvalidArgument, ServiceUnavailable; AppError `disk_moved` and
+   *   others of the host
    */
   async open(source: RemoteSource): Promise<RemoteObject> {
     const answer = await this.#ask(source);

@@ -16,9 +16,9 @@ import { cgroupOf, pathsOf, type RuncHost } from './runc-host.ts';
 import type { RuncMachine } from './runc-machine.ts';
 
 /*
- * A paused container stands still in memory, by the freezer of its control group. That it is to stay
- * so is marked by a file: a container that stands still without one was being paused or forked when
- * its agent ended, and goes on.
+ * A paused container stands still in memory, by the freezer of its control group. That it is to
+ * stay so is marked by a file: a container that stands still without one was being paused or forked
+ * when its agent ended, and goes on.
  */
 
 const MARK = 'paused.json';

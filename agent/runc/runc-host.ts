@@ -36,8 +36,8 @@ export interface RuncHost {
 export const CONTAINER: MachineKind = { noun: 'container', exitTellsShutdown: true };
 
 /**
- * The paths of a sandbox's files. `disk` outlives its containers; `run` lasts as long as a container,
- * which a pause does not end.
+ * The paths of a sandbox's files. `disk` outlives its containers; `run` lasts as long as a
+ * container, which a pause does not end.
  */
 export function pathsOf(host: Pick<RuncHost, 'sandboxesDir'>, vmId: string) {
   const directory = directoryOf(host, vmId);
@@ -63,8 +63,8 @@ export const cgroupOf = (
 ): MachineCgroup => new MachineCgroup(cgroups, `${cgroupParent}/${vmId}`);
 
 /**
- * The first host id of a sandbox's container, which is root inside. No other sandbox of the host has
- * ids of its range.
+ * The first host id of a sandbox's container, which is root inside. No other sandbox of the host
+ * has ids of its range.
  * @param uid the sandbox's user, as the registry gave it
  * @throws AppError `no_capacity` when there are more sandboxes than ranges
  */

@@ -32,7 +32,9 @@ export class ActionGate {
     throw new AppError(verdict.code, explainRefusal(state, action));
   }
 
-  /** @throws AppError `not_found` when the sandbox's deletion has begun, `unavailable` when it moves */
+  /**
+   * @throws AppError `not_found` when the sandbox's deletion has begun, `unavailable` when it moves
+   */
   refuseIfDeleted(): void {
     if (this.#context.sandbox.hasMoved) throw isMoving();
     if (!this.#context.sandbox.row.isDeleting) return;

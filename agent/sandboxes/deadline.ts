@@ -4,8 +4,8 @@ import type { StorageWatch } from '../../shared/storage-watch.ts';
 export type StorageAnswers = Pick<StorageWatch, 'isSilent'>;
 
 /**
- * Sets the deadline of work on a machine's files. While their storage hangs the work cannot go on, and
- * to kill the machine would only lose its memory: the work gets its whole time again.
+ * Sets the deadline of work on a machine's files. While their storage hangs the work cannot go on,
+ * and to kill the machine would only lose its memory: the work gets its whole time again.
  * @param overdue called once, when the time is up and the storage answers
  * @returns a function that lifts the deadline
  */

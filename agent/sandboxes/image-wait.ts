@@ -12,8 +12,8 @@ import { toExitMessage } from './sandbox-rest.ts';
 import { beginStart } from './sandbox-start.ts';
 
 /*
- * A sandbox whose image its host does not have: it is pending, and holds neither memory nor slot nor
- * user meanwhile. The state is journalled, so the next agent brings the image, too.
+ * A sandbox whose image its host does not have: it is pending, and holds neither memory nor slot
+ * nor user meanwhile. The state is journalled, so the next agent brings the image, too.
  */
 
 const RETRY_MS = { min: 500, max: 10_000 } as const;

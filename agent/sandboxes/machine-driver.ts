@@ -24,7 +24,9 @@ export interface MachineOwner {
   readonly uid: number;
 }
 
-/** An image on this host that root disks begin with. Nothing changes it while a disk stands on it. */
+/**
+ * An image on this host that root disks begin with. Nothing changes it while a disk stands on it.
+ */
 export interface MachineImage {
   /** A file with its file system, for virtual machines. */
   readonly rootDisk: string;
@@ -150,15 +152,16 @@ export interface MachineDriver {
   /** Whether the root disk was ever made. */
   hasDisk(vmId: string): Promise<boolean>;
   /**
-   * Whether this host needs the machine's image from a registry to start it: not once its disk stands
-   * on a copy that is there.
+   * Whether this host needs the machine's image from a registry to start it: not once its disk
+   * stands on a copy that is there.
    */
   needsImage(vmId: string): Promise<boolean>;
   /** Whether a machine of this shape would start from a template. */
   hasTemplate(shape: Shape): Promise<boolean>;
   /**
    * Makes a root disk and a waiting machine, so that `start` with the same id takes hardly any
-   * time; of a copy with memory, a machine for `resume`, whose processes stand still until then. A later agent does not take a prewarmed machine over, but reclaims it.
+   * time; of a copy with memory, a machine for `resume`, whose processes stand still until then. A
+   * later agent does not take a prewarmed machine over, but reclaims it.
    * @throws BootError, or the signal's reason, when nothing of the machine runs
    */
   prewarm(
@@ -189,8 +192,8 @@ export interface MachineDriver {
    * Copies disk and memory for a machine that does not exist yet, or for one that never will: a
    * snapshot, of which any number of copies may be made at once. The memory is that of the running
    * machine, which stands still for a moment, or of the checkpoint, or there is none, which
-   * `hasCheckpoint` of the copy tells. A machine without a disk yields a copy without one. When this
-   * rejects, nothing of the copy is left.
+   * `hasCheckpoint` of the copy tells. A machine without a disk yields a copy without one. When
+   * this rejects, nothing of the copy is left.
    * @param continued called once a running machine runs on: what is left to do then concerns the
    *   copy alone
    * @throws AppError `unavailable` when the machine or its guest ended or does not answer,
@@ -212,8 +215,8 @@ export interface MachineDriver {
   /** Takes over a machine that a former agent started. @returns the machine, or how it has ended */
   recover(spec: MachineSpec): Promise<Machine | MachineEnd>;
   /**
-   * Kills the machine and removes everything of it but disk and checkpoint, which may be the machine
-   * itself, standing still.
+   * Kills the machine and removes everything of it but disk and checkpoint, which may be the
+   * machine itself, standing still.
    */
   reclaim(vmId: string): Promise<void>;
   /** Deletes disk, checkpoint and everything else on the storage. Call `reclaim` first. */

@@ -79,7 +79,10 @@ export interface HostSandboxes {
   readonly storageId: string | undefined;
   /** Whether a paused sandbox stays in memory, with the disks that it mounts. */
   readonly pausedKeepDisks: boolean;
-  /** Sandboxes that could not be taken over, or given up, and are tried again; undefined where they do not move. */
+  /**
+   * Sandboxes that could not be taken over, or given up, and are tried again; undefined where they
+   * do not move.
+   */
   readonly failing: (SandboxAdopter['failing'] & { readonly give: number }) | undefined;
   /**
    * Follows the operator's order from now on: unless it is `up`, no new sandbox is taken.

@@ -73,7 +73,8 @@ export class PrewarmedMachines {
   }
 
   /**
-   * Gives the caller a prewarmed VM of this shape and image, if there is one, and prewarms the next.
+   * Gives the caller a prewarmed VM of this shape and image, if there is one, and prewarms the
+   * next.
    * @param image held by the caller; undefined: the default image
    * @param snapshotId of a snapshot on that image; the VM continues from its memory, if it has any
    */

@@ -48,8 +48,8 @@ export class Publisher<R extends { readonly id: string }> {
   /**
    * Publishes a new record: resolves only when the directory has it, so that its creator can find
    * it.
-   * @throws AppError `outcome_unknown` when the agent ends before the directory has it: what the record
-   *   describes is there, and the next agent publishes it
+   * @throws AppError `outcome_unknown` when the agent ends before the directory has it: what the
+   *   record describes is there, and the next agent publishes it
    */
   async publishNew(record: R): Promise<void> {
     this.#due.set(record.id, record);

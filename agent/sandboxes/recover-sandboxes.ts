@@ -52,8 +52,9 @@ export async function recoverSandboxes(deps: RecoveryDeps): Promise<void> {
 }
 
 /**
- * Removes what is of no sandbox, unless this host has taken it from another. Resolves after the first
- * attempt: a process that hangs, or a file that cannot be removed, must not keep the host from starting.
+ * Removes what is of no sandbox, unless this host has taken it from another. Resolves after the
+ * first attempt: a process that hangs, or a file that cannot be removed, must not keep the host
+ * from starting.
  */
 async function removeUnowned(deps: RecoveryDeps, vmId: string): Promise<void> {
   const { driver, carrier, uids, signal, log } = deps;

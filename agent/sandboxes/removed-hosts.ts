@@ -18,12 +18,12 @@ export interface RemovedHostsDeps {
 const MACHINES_MAX = 32;
 
 /**
- * Clears the directories that hosts have left on the shared storage which an operator has removed. A
- * machine with a record beside it is a sandbox, and other hosts take it; without one it was prewarmed,
- * its creation was not over, or it is a snapshot, whose record went with the host. Such machines go if
- * this host has seen no sign of the removed one and holds its lock, so that no agent of it runs; if no
- * record of the directory names the host any more; and if nothing uses the machine (shim.c). May be
- * repeated after a crash: the host's own directory goes last.
+ * Clears the directories that hosts have left on the shared storage which an operator has removed.
+ * A machine with a record beside it is a sandbox, and other hosts take it; without one it was
+ * prewarmed, its creation was not over, or it is a snapshot, whose record went with the host. Such
+ * machines go if this host has seen no sign of the removed one and holds its lock, so that no agent
+ * of it runs; if no record of the directory names the host any more; and if nothing uses the
+ * machine (shim.c). May be repeated after a crash: the host's own directory goes last.
  */
 export class RemovedHosts {
   readonly #deps: RemovedHostsDeps;
@@ -80,7 +80,10 @@ export class RemovedHosts {
     return found;
   }
 
-  /** Whether the directory has a record of the host: its removal was cut off, or something came back. */
+  /**
+   * Whether the directory has a record of the host: its removal was cut off, or something came
+   * back.
+   */
   async #isNamed(hostId: string): Promise<boolean> {
     const { accounts, sandboxes, snapshots } = this.#deps.directory;
     for (const { id } of await accounts.list()) {

@@ -323,7 +323,10 @@ export class SandboxActor {
     return { ...machine, storedBytes };
   }
 
-  /** Starts it from its disk after its host was lost while it ran. @throws AppError as {@link start} */
+  /**
+   * Starts it from its disk after its host was lost while it ran.
+   * @throws AppError as {@link start}
+   */
   async startAfterLoss(): Promise<void> {
     await this.#gate.act('start', async () => {
       const change = {
@@ -448,8 +451,8 @@ export class SandboxActor {
   }
 
   /**
-   * The sandbox as it is now, once the directory shows it so, or after a second: who is answered with
-   * it finds it there.
+   * The sandbox as it is now, once the directory shows it so, or after a second: who is answered
+   * with it finds it there.
    */
   publishedRecord(): Promise<SandboxRecord> {
     return this.#context.sandbox.publishedRecord();

@@ -38,7 +38,9 @@ export class SandboxAdopter {
   readonly #adoptions = new FailedAttempts(ADOPTIONS.pauses, ADOPTIONS.max);
   /** By id of the sandbox. */
   readonly #starts = new FailedAttempts(STARTS.pauses, STARTS.max);
-  /** Until when what this host could not go on with is left alone, by VM id and `performance.now()`. */
+  /**
+   * Until when what this host could not go on with is left alone, by VM id and `performance.now()`.
+   */
   readonly #leftAlone = new Map<string, number>();
 
   constructor(deps: SandboxAdopterDeps) {
@@ -61,12 +63,17 @@ export class SandboxAdopter {
     for (const id of await carrier.released()) registry.noteMoved(id);
   }
 
-  /** How many sandboxes wait for another attempt: to go on with them, or to start them after a loss. */
+  /**
+   * How many sandboxes wait for another attempt: to go on with them, or to start them after a loss.
+   */
   get failing(): { readonly adopt: number; readonly start: number } {
     return { adopt: this.#adoptions.size, start: this.#starts.size };
   }
 
-  /** Whether this host has tried to go on with a machine in vain, and leaves it to others for a while. */
+  /**
+   * Whether this host has tried to go on with a machine in vain, and leaves it to others for a
+   * while.
+   */
   leavesAlone(vmId: string): boolean {
     const until = this.#leftAlone.get(vmId) ?? 0;
     if (until < performance.now()) this.#leftAlone.delete(vmId);
@@ -88,8 +95,9 @@ export class SandboxAdopter {
   }
 
   /**
-   * Goes on with a sandbox that another host had and whose machine's directory is here by now. May be
-   * repeated after a crash. A failure is repeated some times; then the machine is given up for others.
+   * Goes on with a sandbox that another host had and whose machine's directory is here by now. May
+   * be repeated after a crash. A failure is repeated some times; then the machine is given up for
+   * others.
    * @returns false when what lies there is none, or cannot be read
    */
   async adopt(vmId: string): Promise<boolean> {
@@ -145,8 +153,8 @@ export class SandboxAdopter {
   }
 
   /**
-   * Frees the disks that the lost host holds for the sandbox, whose machine runs no more. A host that
-   * has one attached all the same is shut out of the storage before this one mounts it.
+   * Frees the disks that the lost host holds for the sandbox, whose machine runs no more. A host
+   * that has one attached all the same is shut out of the storage before this one mounts it.
    */
   async #freeDisks({ hostId, row }: CarriedSandbox): Promise<void> {
     const { diskLeases, log } = this.#deps;

@@ -9,8 +9,8 @@ interface SandboxImagesDeps {
 }
 
 /**
- * The images that the sandboxes and prewarmed machines of a host hold. Each holds its own for as long
- * as it exists, so that no image is removed from under a disk.
+ * The images that the sandboxes and prewarmed machines of a host hold. Each holds its own for as
+ * long as it exists, so that no image is removed from under a disk.
  */
 export class SandboxImages {
   readonly #deps: SandboxImagesDeps;

@@ -28,7 +28,9 @@ export interface SandboxMounts {
     mounts: readonly SandboxMount[],
     onLost: (reason: Error) => void,
   ): Promise<() => Promise<void>>;
-  /** Releases the sandbox's disks but for these; nothing of it uses the others any more. Idempotent. */
+  /**
+   * Releases the sandbox's disks but for these; nothing of it uses the others any more. Idempotent.
+   */
   keepOnly(sandboxId: string, mounts: readonly SandboxMount[]): Promise<void>;
   /** Where a machine finds the disks that its sandbox holds. */
   locate(mounts: readonly SandboxMount[]): readonly MachineMount[];

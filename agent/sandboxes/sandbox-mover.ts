@@ -36,9 +36,9 @@ export interface SandboxMoverDeps {
 const TAKEN_AT_ONCE_MAX = 4;
 
 /**
- * Moves sandboxes between the hosts of one storage. Each host looks by itself: a drained one gives its
- * resting sandboxes up, the others take what was given up and what lost hosts had. Nobody assigns
- * them: of several hosts that reach for one, the storage lets one have it.
+ * Moves sandboxes between the hosts of one storage. Each host looks by itself: a drained one gives
+ * its resting sandboxes up, the others take what was given up and what lost hosts had. Nobody
+ * assigns them: of several hosts that reach for one, the storage lets one have it.
  */
 export class SandboxMover {
   readonly #deps: SandboxMoverDeps;
@@ -87,8 +87,8 @@ export class SandboxMover {
   }
 
   /**
-   * Takes no sandbox from now on, and goes on with none that it has taken in vain. The host still shows
-   * that it is alive. Resolves once what was being taken is here, or does not come in time.
+   * Takes no sandbox from now on, and goes on with none that it has taken in vain. The host still
+   * shows that it is alive. Resolves once what was being taken is here, or does not come in time.
    */
   async stopTaking(): Promise<void> {
     this.#takesNothing = true;
@@ -121,8 +121,8 @@ export class SandboxMover {
   }
 
   /**
-   * After a silence: this host was frozen, or cut off. It may be shut out of the storage by now, and
-   * its machines are to end all the same.
+   * After a silence: this host was frozen, or cut off. It may be shut out of the storage by now,
+   * and its machines are to end all the same.
    */
   async #leavePublished(): Promise<void> {
     if (this.#silences > this.#silencesKnown) await this.#deps.departures.leavePublished();

@@ -7,9 +7,9 @@ import type { SandboxContext } from './sandbox-context.ts';
 import { trustOwnAuthority } from './trust-authority.ts';
 
 /**
- * Replaces the policy of a running sandbox. It counts before it is journalled, so that a policy which
- * closes something is never answered for while it does not count; an agent that ends in between has
- * the former one count again.
+ * Replaces the policy of a running sandbox. It counts before it is journalled, so that a policy
+ * which closes something is never answered for while it does not count; an agent that ends in
+ * between has the former one count again.
  * @throws AppError `not_enabled`; `unavailable` when the former policy still counts
  */
 export async function replacePolicy(context: SandboxContext, policy: NetworkPolicy): Promise<void> {

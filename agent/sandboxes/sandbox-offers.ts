@@ -16,9 +16,9 @@ export interface SandboxOffersDeps {
 }
 
 /**
- * The sandboxes that this host has given up. Those that no other host takes, because it has no room or
- * could not resume them, come back: callers would be told for ever that they move. They are given up
- * again later, after growing pauses.
+ * The sandboxes that this host has given up. Those that no other host takes, because it has no room
+ * or could not resume them, come back: callers would be told for ever that they move. They are
+ * given up again later, after growing pauses.
  */
 export class SandboxOffers {
   readonly #deps: SandboxOffersDeps;
@@ -51,7 +51,10 @@ export class SandboxOffers {
     for (const vmId of this.#inVain.ids) this.#inVain.forget(vmId);
   }
 
-  /** Takes back what lies there, once no host has taken any for long enough. @throws Error when the storage cannot be read */
+  /**
+   * Takes back what lies there, once no host has taken any for long enough.
+   * @throws Error when the storage cannot be read
+   */
   async takeBack(): Promise<void> {
     const { carrier, registry } = this.#deps;
     const released = new Set(await carrier.storage.list('released'));

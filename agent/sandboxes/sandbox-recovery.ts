@@ -160,8 +160,8 @@ function continueCopied(
 }
 
 /**
- * Takes over the disks that a former agent held for the sandbox. They are mounted and nobody else can
- * get them, so what fails for the moment is retried while the machine goes on.
+ * Takes over the disks that a former agent held for the sandbox. They are mounted and nobody else
+ * can get them, so what fails for the moment is retried while the machine goes on.
  * @throws AppError `disk_moved` when an operator gave one to another host
  */
 async function takeOverDisks(context: SandboxContext): Promise<void> {

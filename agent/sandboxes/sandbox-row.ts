@@ -53,7 +53,9 @@ export function toRecord(
   };
 }
 
-/** How processes start that name nothing else: as the image says, but for the sandbox's variables. */
+/**
+ * How processes start that name nothing else: as the image says, but for the sandbox's variables.
+ */
 const defaultsOf = ({
   image,
   environment,

@@ -186,7 +186,10 @@ export class Snapshot {
     await this.publish();
   }
 
-  /** Repeats it while the journal cannot be written: until then the snapshot can not even be deleted. */
+  /**
+   * Repeats it while the journal cannot be written: until then the snapshot can not even be
+   * deleted.
+   */
   async #failAtLast(reason: string): Promise<void> {
     const attempt = async (): Promise<boolean> => {
       try {

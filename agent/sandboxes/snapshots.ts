@@ -110,7 +110,10 @@ export class Snapshots {
     return snapshot;
   }
 
-  /** A snapshot that sandboxes can be created from. @throws AppError `not_found`, `snapshot_not_ready` */
+  /**
+   * A snapshot that sandboxes can be created from.
+   * @throws AppError `not_found`, `snapshot_not_ready`
+   */
   findReady(ref: SnapshotRef): Snapshot {
     const snapshot = this.find(ref);
     if (snapshot.row.state === 'ready') return snapshot;

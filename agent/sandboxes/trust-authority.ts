@@ -36,8 +36,8 @@ const VARIABLES: Readonly<Record<string, string>> = {
 
 /**
  * Run in the guest, with the certificate in $CERTIFICATE. It is added to the end of the system's
- * store, in place of one that was added before: a fork has its parent's. Where there is no store, as
- * in images without the package ca-certificates, one is made of it.
+ * store, in place of one that was added before: a fork has its parent's. Where there is no store,
+ * as in images without the package ca-certificates, one is made of it.
  */
 const SCRIPT = `
 umask 022

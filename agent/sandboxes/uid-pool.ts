@@ -16,7 +16,10 @@ export class UidPool {
     return uid;
   }
 
-  /** Takes the uid of something that is left on the host. @returns false when it is taken already */
+  /**
+   * Takes the uid of something that is left on the host.
+   * @returns false when it is taken already
+   */
   hold(uid: number): boolean {
     if (this.#taken.has(uid)) return false;
     this.#taken.add(uid);

@@ -73,7 +73,10 @@ export class WantedMachines {
     }
   }
 
-  /** How many of each kind to keep ready, the one requested last first; together no more than places. */
+  /**
+   * How many of each kind to keep ready, the one requested last first; together no more than
+   * places.
+   */
   shares(now: number): readonly { readonly wanted: WantedMachine; readonly count: number }[] {
     this.#expire(now);
     const demands = [...this.#demands.values()].toReversed();

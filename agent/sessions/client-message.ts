@@ -109,7 +109,9 @@ export function parseFirstMessage(data: Buffer, isBinary: boolean): FirstMessage
   }
 }
 
-/** How far ahead of what it has read a client may be sent output, in bytes; Infinity in version 1. */
+/**
+ * How far ahead of what it has read a client may be sent output, in bytes; Infinity in version 1.
+ */
 export const windowOf = ({ version, window }: AttachingMessage): number =>
   version === 2 ? (window ?? sessionWindowBytes) : Infinity;
 

@@ -32,8 +32,8 @@ const READ_AHEAD_BYTES =
 
 /**
  * A connection that is attached to one process: output to the client, input from it. The process
- * sends no more than the guest's window ahead of what has left this host, so no queue grows here. In
- * version 2 it also sends no more than the client's window ahead of what the client has read.
+ * sends no more than the guest's window ahead of what has left this host, so no queue grows here.
+ * In version 2 it also sends no more than the client's window ahead of what the client has read.
  */
 export class ProcessConnection implements ProcessClient {
   readonly #socket: WebSocket;
@@ -213,8 +213,8 @@ export class ProcessConnection implements ProcessClient {
   }
 
   /**
-   * Writes the backlog, unless that is under way. Not awaited: what the client has read is told after
-   * its input, and a process that waits for that to be heard would never take the input.
+   * Writes the backlog, unless that is under way. Not awaited: what the client has read is told
+   * after its input, and a process that waits for that to be heard would never take the input.
    */
   #writeOn(): void {
     if (this.#isWriting) return;

@@ -51,7 +51,9 @@ function refuse(socket: Duplex, status: keyof typeof REFUSALS, message: string):
   socket.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => socket.destroy());
 }
 
-/** Counts the clients that may be attached, and some more that are about to attach, kill or resize. */
+/**
+ * Counts the clients that may be attached, and some more that are about to attach, kill or resize.
+ */
 const sessionsMax = ({ row }: SandboxActor): number =>
   row.config.maxConcurrentExecs + LIMITS.sessionsUnattachedMax;
 

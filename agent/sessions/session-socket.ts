@@ -28,15 +28,18 @@ type ServerEvent =
 export const sendEvent = (socket: WebSocket, event: ServerEvent, left?: () => void): void =>
   socket.send(JSON.stringify(event), left);
 
-/** Begins the closing handshake. The client's answer must still be read, so a paused socket reads on. */
+/**
+ * Begins the closing handshake. The client's answer must still be read, so a paused socket reads
+ * on.
+ */
 export function hangUp(socket: WebSocket, code: number, reason?: string): void {
   socket.close(code, reason);
   socket.resume();
 }
 
 /**
- * Tells the client that its process has ended, and hangs up once that has left this host: the time for
- * the closing handshake is no limit for a slow client that has output to read before.
+ * Tells the client that its process has ended, and hangs up once that has left this host: the time
+ * for the closing handshake is no limit for a slow client that has output to read before.
  */
 export function sendExit(socket: WebSocket, exit: SessionExit): void {
   const { status, cursor, exitCode, reason } = exit;

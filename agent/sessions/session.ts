@@ -21,8 +21,8 @@ export interface SessionOptions {
 /**
  * A WebSocket of a client, from its first message to its end. That message chooses what it is for:
  * it starts a process, attaches to one, or kills or resizes one. The messages that come while it is
- * handled wait behind it, and no more are read meanwhile. A message that was received is handled, also
- * when its client has begun to close the connection since.
+ * handled wait behind it, and no more are read meanwhile. A message that was received is handled,
+ * also when its client has begun to close the connection since.
  */
 export class Session {
   readonly sandboxId: string;
@@ -51,8 +51,8 @@ export class Session {
   }
 
   /**
-   * Ends it with the key that opened it, or when the client has not read, or has not been heard, for
-   * too long. Call this regularly.
+   * Ends it with the key that opened it, or when the client has not read, or has not been heard,
+   * for too long. Call this regularly.
    */
   dropIfOver(): void {
     if (Date.now() >= (this.#options.endsAt ?? Infinity)) {

@@ -4,8 +4,8 @@ import { dataErrorHeaders } from '../../shared/links/data-protocol.ts';
 import { toAppError } from './to-app-error.ts';
 
 /**
- * Answers a request of another part of the cluster with its failure, which a header tells. An answer
- * that has begun is broken off, because one that cannot be finished must not look complete.
+ * Answers a request of another part of the cluster with its failure, which a header tells. An
+ * answer that has begun is broken off, because one that cannot be finished must not look complete.
  * @returns fields for the log
  */
 export function answerFailure(response: ServerResponse, thrown: unknown): Record<string, unknown> {

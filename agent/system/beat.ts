@@ -8,8 +8,8 @@ interface Work {
 
 /**
  * The rhythm in which a host repeats its work in the directory. All work that is due begins in the
- * same turn of the event loop: its commands reach Redis in one pipeline, and Redis syncs its file once
- * for all of them. In a Redis Cluster the commands of each primary arrive together.
+ * same turn of the event loop: its commands reach Redis in one pipeline, and Redis syncs its file
+ * once for all of them. In a Redis Cluster the commands of each primary arrive together.
  */
 export class Beat {
   readonly #works = new Set<Work>();

@@ -9,8 +9,8 @@ export type FileLock = AsyncDisposable;
 
 /**
  * Locks a file, which is made if it is missing.
- * @throws Error EAGAIN while somebody else holds the lock; ESTALE when the path names another file by
- *   now
+ * @throws Error EAGAIN while somebody else holds the lock; ESTALE when the path names another file
+ *   by now
  */
 export async function takeLock(path: string): Promise<FileLock> {
   const fd = await native.takeLock(path);

@@ -38,7 +38,9 @@ export const paths = {
   templates: (dataDir: string) => join(dataDir, 'templates'),
   /** The machine that becomes a template. */
   templateMaker: (dataDir: string) => join(dataDir, 'template-maker'),
-  /** The control socket of the egress proxy, its last words, and the key of sandboxes' authorities. */
+  /**
+   * The control socket of the egress proxy, its last words, and the key of sandboxes' authorities.
+   */
   egressControl: (dataDir: string) => join(dataDir, 'egress.sock'),
   egressErrors: (dataDir: string) => join(dataDir, 'egress.err'),
   egressKey: (dataDir: string) => join(dataDir, 'egress-key'),

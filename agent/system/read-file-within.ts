@@ -41,7 +41,8 @@ export async function readFileWithin(path: string, bytesMax: number): Promise<Bu
 }
 
 /**
- * Reads the lines of such a file one by one, without their ends. A last one without its end is left out.
+ * Reads the lines of such a file one by one, without their ends. A last one without its end is left
+ * out.
  * @throws Error as {@link readFileWithin}
  */
 export async function* readLinesWithin(path: string, bytesMax: number): AsyncGenerator<string> {

@@ -16,9 +16,9 @@ export interface RegionStorageDeps {
 }
 
 /**
- * The storage that a region's hosts share for disks and images. Nothing is written to it, and nothing
- * is taken for missing on it, before it has shown its mark: below a mount point on which nothing is
- * mounted there is a directory as well.
+ * The storage that a region's hosts share for disks and images. Nothing is written to it, and
+ * nothing is taken for missing on it, before it has shown its mark: below a mount point on which
+ * nothing is mounted there is a directory as well.
  */
 export class RegionStorage {
   readonly directory: string;
@@ -31,8 +31,8 @@ export class RegionStorage {
   }
 
   /**
-   * The first time it notes on this host which storage it found, and lays out a new one for the first
-   * host of a region.
+   * The first time it notes on this host which storage it found, and lays out a new one for the
+   * first host of a region.
    * @throws Error unless the storage is there that this host has always had
    */
   async check(): Promise<void> {

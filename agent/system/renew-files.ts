@@ -7,8 +7,8 @@ import { syncPath } from './write-durably.ts';
 const FILES_AT_ONCE = 16;
 
 /**
- * Replaces each file of a directory by a copy of it, so that a process which still has one open writes
- * to no file that anybody reads. Idempotent, and durable when it returns.
+ * Replaces each file of a directory by a copy of it, so that a process which still has one open
+ * writes to no file that anybody reads. Idempotent, and durable when it returns.
  */
 export async function renewFiles(directory: string): Promise<void> {
   const names = (await readdir(directory).catch(ignoring('ENOENT'))) ?? [];

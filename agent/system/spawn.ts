@@ -49,8 +49,8 @@ export const overduePrograms = (): number => overdue.size;
 
 /**
  * Starts a program that ends when this agent ends (leash.c), for one that needs pipes or a
- * directory of its own; others are started by {@link run}. Every program is leashed, except those meant to
- * outlive the agent.
+ * directory of its own; others are started by {@link run}. Every program is leashed, except those
+ * meant to outlive the agent.
  */
 export function spawnLeashed(
   program: string,

@@ -4,8 +4,9 @@ import type { Logger } from '../../shared/log.ts';
 import { run } from './spawn.ts';
 
 /**
- * Shuts hosts out of the shared storage by the operator's program (`STORAGE_FENCE_COMMAND`): whatever
- * they still have open or attached there, they can write nothing any more, not even when they are back.
+ * Shuts hosts out of the shared storage by the operator's program (`STORAGE_FENCE_COMMAND`):
+ * whatever they still have open or attached there, they can write nothing any more, not even when
+ * they are back.
  */
 export class StorageFence {
   readonly #command: string | undefined;
@@ -21,7 +22,8 @@ export class StorageFence {
 
   /**
    * Returns once the storage accepts nothing of the host any more. Idempotent.
-   * @throws AppError `unavailable` when that is not certain: then nothing of the host may be taken over
+   * @throws AppError `unavailable` when that is not certain: then nothing of the host may be taken
+   *   over
    */
   async shutOut(hostId: string): Promise<void> {
     const pending = this.#underWay.get(hostId) ?? this.#run(hostId);

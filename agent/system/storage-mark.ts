@@ -31,7 +31,9 @@ export async function readMark(directory: string): Promise<string | undefined> {
   return text === undefined ? undefined : parseMark(parseJson(text), path).id;
 }
 
-/** Makes a directory a storage, unless it is one. Of several hosts that try at once, one names it. */
+/**
+ * Makes a directory a storage, unless it is one. Of several hosts that try at once, one names it.
+ */
 export async function markStorage(directory: string): Promise<string> {
   const path = markOf(directory);
   const text = await writeOnce(path, JSON.stringify({ version: 1, id: randomUUID() }));

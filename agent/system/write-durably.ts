@@ -16,8 +16,8 @@ export async function syncPath(path: string): Promise<void> {
 }
 
 /**
- * Makes files and directories durable together: the file system commits once for most of them, where
- * one after the other would be a commit each.
+ * Makes files and directories durable together: the file system commits once for most of them,
+ * where one after the other would be a commit each.
  */
 export async function syncPaths(paths: readonly string[]): Promise<void> {
   await Promise.all(paths.map(syncPath));

@@ -18,9 +18,9 @@ interface ConsoleSessionOptions {
 }
 
 /**
- * Whether the console's own page sent a request. SameSite alone does not say so: ports of a host, and
- * the domains of one company, are one site. Browsers name the site of a request only where they trust
- * the connection, and the origin only of some requests, so whatever they name must fit.
+ * Whether the console's own page sent a request. SameSite alone does not say so: ports of a host,
+ * and the domains of one company, are one site. Browsers name the site of a request only where they
+ * trust the connection, and the origin only of some requests, so whatever they name must fit.
  */
 export function isOwnPage({ headers }: IncomingMessage): boolean {
   const { origin, host, 'sec-fetch-site': site } = headers;
@@ -74,8 +74,8 @@ export class ConsoleSessions {
   }
 
   /**
-   * Gives a request of the console's page, which cannot know its key, the key of its session. Cookies
-   * go no further than here, whoever sent them.
+   * Gives a request of the console's page, which cannot know its key, the key of its session.
+   * Cookies go no further than here, whoever sent them.
    */
   authorize(request: IncomingMessage): void {
     const { headers } = request;

@@ -20,7 +20,9 @@ export interface PublicUrls {
   readonly areAll: boolean;
 }
 
-/** Reads what set-up has built: the page, and assets whose names carry the hash of their content. */
+/**
+ * Reads what set-up has built: the page, and assets whose names carry the hash of their content.
+ */
 async function readFiles(directory: string): Promise<Files> {
   const read = async (path: string, name: string): Promise<[string, SiteFile]> => {
     const text = await readFile(join(directory, name), 'utf8');
@@ -34,7 +36,9 @@ async function readFiles(directory: string): Promise<Files> {
 /** The most origins in the page's policy: proxies accept headers of some kilobytes. */
 const ORIGINS_MAX = 50;
 
-/** The WebSockets that the page may open, which lead straight to hosts: some origins, or schemes. */
+/**
+ * The WebSockets that the page may open, which lead straight to hosts: some origins, or schemes.
+ */
 function socketSources({ urls, areAll }: PublicUrls): string[] {
   const origins = [...new Set(urls.map(socketOrigin))];
   if (areAll && origins.length <= ORIGINS_MAX) return origins;
@@ -58,7 +62,8 @@ const policy = (sockets: readonly string[]): string =>
 const socketOrigin = (url: string): string => new URL(url).origin.replace(/^http/u, 'ws');
 
 /**
- * Serves the console below `/console`: one page, which shows whatever its path names, and its assets.
+ * Serves the console below `/console`: one page, which shows whatever its path names, and its
+ * assets.
  * @param directory what `clients/console/scripts/build.ts` has built
  * @param hosts those that are there now
  */

@@ -34,8 +34,8 @@ async function findCaller(
 }
 
 /**
- * The calls with which the console's page signs in and out. They are not part of the public API: any
- * other client sends its key itself. The key comes in `Authorization`, as everywhere.
+ * The calls with which the console's page signs in and out. They are not part of the public API:
+ * any other client sends its key itself. The key comes in `Authorization`, as everywhere.
  */
 export function sessionCalls(
   sessions: ConsoleSessions,

@@ -141,8 +141,8 @@ export class AgentHub implements KnownHosts {
   }
 
   /**
-   * The linked hosts, each once; take what is needed at once. See {@link KnownHosts}. Those that this
-   * node has asked for a link are left out: the link may end soon.
+   * The linked hosts, each once; take what is needed at once. See {@link KnownHosts}. Those that
+   * this node has asked for a link are left out: the link may end soon.
    */
   inRandomOrder(): IteratorObject<Host, undefined> {
     return this.#links

@@ -5,8 +5,8 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { LinkShare } from './link-share.ts';
 
 /**
- * Keeps a node's entry in the directory fresh until it is withdrawn, and the share of the hosts that
- * are to link to it.
+ * Keeps a node's entry in the directory fresh until it is withdrawn, and the share of the hosts
+ * that are to link to it.
  */
 export function announceNode(
   { controlNodes, hosts }: { controlNodes: ControlNodes; hosts: Pick<Hosts, 'count'> },

@@ -19,9 +19,9 @@ const refusal = new AppError(
 );
 
 /**
- * Keeps new work away while the storage or memory of Redis is nearly full: Redis ends itself when it
- * cannot write its file, and the kernel ends it when it takes too much memory. A node beside Redis
- * watches the storage and tells the others through Redis.
+ * Keeps new work away while the storage or memory of Redis is nearly full: Redis ends itself when
+ * it cannot write its file, and the kernel ends it when it takes too much memory. A node beside
+ * Redis watches the storage and tells the others through Redis.
  */
 export class DirectorySpace {
   readonly #options: DirectorySpaceOptions;

@@ -31,7 +31,9 @@ export interface JobCall<K extends JobKind> {
   readonly deadlineAt: number;
   /** Aborted when the caller hangs up; the job is then cancelled. */
   readonly signal?: AbortSignal;
-  /** For a job whose payload asks for parts. The reply does not repeat the parts that it was given. */
+  /**
+   * For a job whose payload asks for parts. The reply does not repeat the parts that it was given.
+   */
   readonly onPart?: OnPart;
 }
 
@@ -42,7 +44,8 @@ export interface JobReply<K extends JobKind> {
 
 /** How long after the job's deadline its answer may come. */
 function answerGraceMs<K extends JobKind>({ kind, payload }: JobCall<K>): number {
-  // The deadline is that of the beginning; the answer may wait for the end as long as the payload asks.
+  // The deadline is that of the beginning; the answer may wait for the end as long as the payload
+  // asks.
   return Math.max(jobKind(kind).graceMs, 'waitMs' in payload ? payload.waitMs : 0);
 }
 
@@ -50,8 +53,8 @@ function answerGraceMs<K extends JobKind>({ kind, payload }: JobCall<K>): number
 const isTakenAtOnce = (kind: JobKind): boolean => jobKind(kind).queue !== 'host';
 
 /**
- * Callers may simply ask again for what a host did not begin by its deadline, and for work on disks.
- * To a search its deadline is an end like any other.
+ * Callers may simply ask again for what a host did not begin by its deadline, and for work on
+ * disks. To a search its deadline is an end like any other.
  */
 function explainTimeout(kind: JobKind, error: AppError): AppError {
   if (error.code !== 'timeout' || kind === 'grep.run') return error;
@@ -110,9 +113,8 @@ export class JobDispatch {
   /**
    * Runs a job on a host, at most once.
    * @throws NotTaken when the host has surely not begun it; AppError what the agent says, or:
-   *   `outcome_unknown` when it may have begun and may not be repeated ({@link Overdue} when the host
-   *   is still there), `unavailable` and `timeout`
-   *   when it may be, `cancelled`
+   *   `outcome_unknown` when it may have begun and may not be repeated ({@link Overdue} when the
+   *   host is still there), `unavailable` and `timeout` when it may be, `cancelled`
    */
   call<K extends JobKind>(call: JobCall<K>): Promise<JobReply<K>> {
     const id = newJobId();

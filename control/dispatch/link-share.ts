@@ -1,6 +1,6 @@
 /**
- * The share of a region's hosts that link to this node by themselves (decision 0102): all of them, up
- * to the number that a node wants.
+ * The share of a region's hosts that link to this node by themselves (decision 0102): all of them,
+ * up to the number that a node wants.
  */
 export class LinkShare {
   readonly #wanted: number;

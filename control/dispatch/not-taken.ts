@@ -13,8 +13,8 @@ export class NotTaken extends AppError {
 }
 
 /**
- * A host's refusal of a job that it has not reported to have begun: `timeout` when the deadline passed
- * before.
+ * A host's refusal of a job that it has not reported to have begun: `timeout` when the deadline
+ * passed before.
  */
 export function refusalOf(hostId: string, code: ErrorCode, message: string): AppError {
   const isOfHost = code === 'unavailable' || code === 'no_capacity' || code === 'timeout';

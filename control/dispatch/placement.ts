@@ -7,7 +7,10 @@ import type { Host } from './agent-hub.ts';
 /** The hosts that a node knows. */
 export interface KnownHosts {
   find(hostId: string): Host | undefined;
-  /** Each host once. Callers take as many as they need, so that nothing visits all hosts of a region. */
+  /**
+   * Each host once. Callers take as many as they need, so that nothing visits all hosts of a
+   * region.
+   */
   inRandomOrder(): IteratorObject<Host, undefined>;
 }
 
@@ -33,8 +36,8 @@ export const hasOpenHost = (hosts: KnownHosts, refusing: ReadonlySet<string>): b
 
 /**
  * The hosts for work on disks, best first: those that handle some of them, by how many; for disks
- * without a handler the least loaded of a few random hosts (docs/architecture.md, The life of an exec). Disks
- * of a cordoned host go elsewhere; where they are in use it comes last.
+ * without a handler the least loaded of a few random hosts (docs/architecture.md, The life of an
+ * exec). Disks of a cordoned host go elsewhere; where they are in use it comes last.
  * @param handlers of each disk, where it has one
  * @param refusing hosts that are not drawn for disks without a handler
  * @returns at least one host
@@ -111,8 +114,8 @@ const couldHold = ({ memoryMib, vcpus }: HostSandboxes, need: SandboxResources):
   need.memoryMib <= memoryMib && need.vcpus <= vcpus;
 
 /**
- * Draws hosts until enough of them have capacity by their last report. Those without are kept, too: a
- * report is up to a second old, and only a reservation decides.
+ * Draws hosts until enough of them have capacity by their last report. Those without are kept, too:
+ * a report is up to a second old, and only a reservation decides.
  */
 function drawCandidates(
   hosts: KnownHosts,
@@ -204,8 +207,8 @@ const sizeOf = ({ memoryMib, vcpus }: SandboxResources): string =>
   `vcpu_count ${vcpus} and mem_size_mib ${memoryMib - overheadMib(vcpus)}`;
 
 /**
- * The refusal of a sandbox that none of the hosts could hold if it held nothing else. Clients wait it
- * out as any lack of capacity: a larger host may be away, or not in this node's view.
+ * The refusal of a sandbox that none of the hosts could hold if it held nothing else. Clients wait
+ * it out as any lack of capacity: a larger host may be away, or not in this node's view.
  */
 function tooLarge(need: SandboxResources, hosts: readonly HostSandboxes[]): AppError {
   const vcpus = Math.min(need.vcpus, Math.max(...hosts.map((host) => host.vcpus)));

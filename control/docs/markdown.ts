@@ -95,7 +95,9 @@ function sectionsOf(tokens: readonly Token[], anchors: ReadonlyMap<Token, string
   return sections;
 }
 
-/** Wide tables and code scroll by themselves, not the page; whoever has no mouse gets there, too. */
+/**
+ * Wide tables and code scroll by themselves, not the page; whoever has no mouse gets there, too.
+ */
 markdown.renderer.rules['table_open'] = () => '<div class="scroll" tabindex="0"><table>';
 markdown.renderer.rules['table_close'] = () => '</table></div>';
 markdown.renderer.rules['fence'] = (tokens, index) =>

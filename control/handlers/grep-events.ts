@@ -16,9 +16,9 @@ const eventText = (kind: string, data: object): string =>
   `event: ${kind}\ndata: ${JSON.stringify(data)}\n\n`;
 
 /**
- * Runs a search and writes events of it as they come. Resolves with the first matches or with the end,
- * so that a search that cannot begin fails like one without events. What the caller has not read yet
- * waits here: all matches of a search together are bounded.
+ * Runs a search and writes events of it as they come. Resolves with the first matches or with the
+ * end, so that a search that cannot begin fails like one without events. What the caller has not
+ * read yet waits here: all matches of a search together are bounded.
  * @param search calls its argument with matches; its result has the others
  * @param onEnd given how many matches there were
  * @throws AppError what the search throws before its first match

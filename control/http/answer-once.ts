@@ -47,7 +47,9 @@ const RUNNING_GRACE_MS = 60_000;
 /** After an outage of Redis control nodes need a moment to announce themselves again. */
 const NODE_GONE_AFTER_MS = LIMITS.controlNodeTtlMs / 2;
 
-/** Errors after which something may have been done; after all others the request may be repeated. */
+/**
+ * Errors after which something may have been done; after all others the request may be repeated.
+ */
 const KEPT_ERRORS: ReadonlySet<ErrorCode> = new Set([
   'outcome_unknown',
   'timeout',

@@ -4,8 +4,9 @@ import { errnoOf } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 
 /**
- * A file to which lines are appended, several at a time when they come faster than they are written.
- * It is opened anew for each write, so it can be renamed or cut at any time, as logrotate does.
+ * A file to which lines are appended, several at a time when they come faster than they are
+ * written. It is opened anew for each write, so it can be renamed or cut at any time, as logrotate
+ * does.
  */
 export class AuditFile {
   readonly #path: string;

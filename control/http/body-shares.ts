@@ -12,8 +12,8 @@ export interface HeldBody extends Disposable {
 }
 
 /**
- * Bounds the memory that the bodies of requests take together, in fair shares of accounts. The first
- * bytes of each body are not counted: the number of connections bounds them.
+ * Bounds the memory that the bodies of requests take together, in fair shares of accounts. The
+ * first bytes of each body are not counted: the number of connections bounds them.
  */
 export class BodyShares {
   readonly #pieces: FairShares;

@@ -71,7 +71,9 @@ export const retryAfter = (code: ErrorCode): number | undefined =>
     ? RETRY_AFTER_SECONDS
     : undefined;
 
-/** Codes that sandbox clients give up on at once, though waiting helps, and what is sent instead. */
+/**
+ * Codes that sandbox clients give up on at once, though waiting helps, and what is sent instead.
+ */
 const waitedOutAs: Readonly<Partial<Record<ErrorCode, ErrorCode>>> = {
   unavailable: 'runtime_retryable',
   disk_moved: 'runtime_retryable',

@@ -15,7 +15,9 @@ const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
 export const hasLongText = (data: unknown): data is Readonly<Record<string, unknown>> =>
   isRecord(data) && Object.values(data).some(isLong);
 
-/** Half of a pair of surrogates at the end of a piece is escaped by itself, which means the same. */
+/**
+ * Half of a pair of surrogates at the end of a piece is escaped by itself, which means the same.
+ */
 function* textPieces(text: string): Generator<string> {
   yield '"';
   for (let at = 0; at < text.length; at += PIECE_LENGTH) {
@@ -39,8 +41,8 @@ export function* envelopePieces(data: Readonly<Record<string, unknown>>): Genera
 }
 
 /**
- * The same as a stream. Other requests are served between two pieces: the output of a command may be
- * 200 MB of JSON, which would hold them up for seconds.
+ * The same as a stream. Other requests are served between two pieces: the output of a command may
+ * be 200 MB of JSON, which would hold them up for seconds.
  */
 export function streamEnvelope(data: Readonly<Record<string, unknown>>): Readable {
   async function* pieces(): AsyncGenerator<string> {

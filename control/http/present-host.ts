@@ -2,8 +2,8 @@ import { type HostEntry, isFenced, isPresent } from '../../shared/directory/host
 import type { Host } from '../../shared/schemas/host.ts';
 
 /**
- * A host is drained when nothing on it runs or changes, and no disk is attached but those that paused
- * containers keep.
+ * A host is drained when nothing on it runs or changes, and no disk is attached but those that
+ * paused containers keep.
  */
 function stateOf(entry: HostEntry): Host['state'] {
   const { report, order } = entry;

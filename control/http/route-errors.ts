@@ -14,7 +14,9 @@ export const SANDBOX_HOST_ERRORS = [
   'timeout',
 ] as const;
 
-/** Creating and changing things adds to the directory; nothing is added while that is almost full. */
+/**
+ * Creating and changing things adds to the directory; nothing is added while that is almost full.
+ */
 export const addsToDirectory = ({ method, writesNothing }: Route): boolean =>
   (method === 'post' || method === 'put') && writesNothing !== true;
 
@@ -22,7 +24,9 @@ export const addsToDirectory = ({ method, writesNothing }: Route): boolean =>
 export const readsJson = ({ method, upload }: Route): boolean =>
   (method === 'post' || method === 'put') && upload !== true;
 
-/** Every code that an endpoint can answer with: those that it declares and what all of its kind can. */
+/**
+ * Every code that an endpoint can answer with: those that it declares and what all of its kind can.
+ */
 function codesOf(route: Route): ErrorCode[] {
   const codes: ErrorCode[] = [...route.errors, 'internal_server_error', 'unavailable'];
   if (route.scope !== 'public') codes.push('unauthorized', 'rate_limited');

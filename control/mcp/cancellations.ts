@@ -66,7 +66,10 @@ export class Cancellations {
     this.#subscriber?.disconnect();
   }
 
-  /** Once, with the first call: most nodes serve none. The connection is opened again when it breaks. */
+  /**
+   * Once, with the first call: most nodes serve none. The connection is opened again when it
+   * breaks.
+   */
   #subscribe(): void {
     if (this.#subscriber !== undefined) return;
     const options = { blocking: true, prefix: this.#channel }; // The connection waits until Redis is back.

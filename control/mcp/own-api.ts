@@ -29,7 +29,10 @@ export class OwnApi {
     return { [CLIENT_HEADER]: `${this.#secret} ${address}` };
   }
 
-  /** Notes whom a request is for. The secret goes no further: objects are forwarded with all headers. */
+  /**
+   * Notes whom a request is for. The secret goes no further: objects are forwarded with all
+   * headers.
+   */
   authorize(request: IncomingMessage): void {
     const { headers, rawHeaders } = request;
     const said = headers[CLIENT_HEADER];

@@ -13,8 +13,8 @@ export interface McpMessage {
 }
 
 /**
- * Reads the one message that a request has. Batches, which the protocol had in one version only, are
- * refused: each of their calls would go past the count of calls at the same time.
+ * Reads the one message that a request has. Batches, which the protocol had in one version only,
+ * are refused: each of their calls would go past the count of calls at the same time.
  * @throws AppError `bad_request`, `body_too_large`, `rate_limited`, `unavailable`
  */
 export async function readMessage(request: IncomingMessage, held: HeldBody): Promise<McpMessage> {

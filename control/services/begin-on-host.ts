@@ -18,8 +18,8 @@ const NOTHING_LEFT: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /**
- * A host was lost while it made something. The host removes what it has made by its id, perhaps late,
- * so nothing else may ever be made with that id.
+ * A host was lost while it made something. The host removes what it has made by its id, perhaps
+ * late, so nothing else may ever be made with that id.
  */
 export class LostHost extends AppError {
   constructor(cause: AppError) {

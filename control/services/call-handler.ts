@@ -17,13 +17,13 @@ export interface RequestContext {
 }
 
 /**
- * Sends a job to the host that handles its disks, or chooses a host when none does. Disks of several
- * hosts are first moved to one of them. When a disk has moved to another host meanwhile, the job has
- * not begun and is sent there.
+ * Sends a job to the host that handles its disks, or chooses a host when none does. Disks of
+ * several hosts are first moved to one of them. When a disk has moved to another host meanwhile,
+ * the job has not begun and is sent there.
  * @param find see {@link withHandler}
  * @param refusing see {@link rankHosts}
- * @throws NotTaken when the host has not begun it; AppError the host's error, `disk_in_use` when the
- *   disks cannot be moved to one host
+ * @throws NotTaken when the host has not begun it; AppError the host's error, `disk_in_use` when
+ *   the disks cannot be moved to one host
  */
 export async function callHandler<K extends JobKind>(
   deps: Deps,
@@ -62,7 +62,8 @@ export async function withHandler<T>(
       present.map(({ handler }) => handler),
       refusing,
     ).map(({ hostId }) => hostId);
-    // Without an await where nothing has to move, so that concurrent requests see each other's load.
+    // Without an await where nothing has to move, so that concurrent requests see each other's
+    // load.
     const hostId = togetherAt(present, ranked) ?? (await gather(deps, present, ranked, context));
     try {
       return await attempt(hostId);
@@ -111,8 +112,8 @@ export const bringHandlers = ({ hosts }: Deps, disks: readonly DiskEntry[]): Pro
   hosts.bring(disks.flatMap(({ handler }) => handler ?? []));
 
 /**
- * Refuses disks that sandboxes mount on a host which is away: only that host may use them. To be called
- * after {@link bringHandlers}.
+ * Refuses disks that sandboxes mount on a host which is away: only that host may use them. To be
+ * called after {@link bringHandlers}.
  * @throws AppError `disk_in_use`
  */
 export function refuseHeldByAbsent({ hub }: Deps, disks: readonly DiskEntry[]): void {

@@ -19,8 +19,8 @@ export interface UnnamedSandbox extends Omit<NamedSandbox, 'name'> {
 }
 
 /**
- * Reserves a sandbox's name, and its share of the account's limits, for a limited time; the host that
- * creates the sandbox confirms both. Both are released when `begin` fails.
+ * Reserves a sandbox's name, and its share of the account's limits, for a limited time; the host
+ * that creates the sandbox confirms both. Both are released when `begin` fails.
  * @throws AppError `sandbox_name_conflict`, `sandbox_limit_reached`, `account_limit_reached`,
  *   `unavailable` while another call creates one of this name or a host removes a failed creation
  *   of it, and what `begin` throws

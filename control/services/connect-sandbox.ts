@@ -8,9 +8,9 @@ import type { Deps } from './deps.ts';
 import { findOwner } from './sandbox-actions.ts';
 
 /**
- * Where a WebSocket for a sandbox's processes is opened. The scheme follows that of the host's public
- * URL, so a proxy that ends TLS in front of the agent is reached by `wss:`. The path cannot be that of
- * an object, whose first segment is a disk id (`dsk-…`).
+ * Where a WebSocket for a sandbox's processes is opened. The scheme follows that of the host's
+ * public URL, so a proxy that ends TLS in front of the agent is reached by `wss:`. The path cannot
+ * be that of an object, whose first segment is a disk id (`dsk-…`).
  * @param publicUrl of the host (AGENT_PUBLIC_URL), possibly with a path, which stays in front
  */
 export function connectionUrl(publicUrl: string, sandboxId: string, token: string): string {
@@ -20,7 +20,8 @@ export function connectionUrl(publicUrl: string, sandboxId: string, token: strin
 
 /**
  * Signs a URL with which processes of a running sandbox are reached at its host, until the URL
- * expires, any number of times. Sessions last no longer than the caller's key. Asks nobody: the host verifies the URL and the state by itself.
+ * expires, any number of times. Sessions last no longer than the caller's key. Asks nobody: the
+ * host verifies the URL and the state by itself.
  * @param record as its host last published it
  * @throws AppError `sandbox_not_running`; `unavailable` while the host cannot be reached
  */

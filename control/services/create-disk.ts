@@ -147,7 +147,9 @@ async function createOrFind(
   return { created: false, disk: existing, tokens: new Map() };
 }
 
-/** Another call is creating the disk: waits for it, or continues the creation if it was interrupted. */
+/**
+ * Another call is creating the disk: waits for it, or continues the creation if it was interrupted.
+ */
 async function finishCreation(
   deps: Deps,
   record: DiskRecord,
@@ -207,7 +209,9 @@ async function makeData(
   };
 }
 
-/** Has a host make the file system; another one, when a host that was about to stop has not begun. */
+/**
+ * Has a host make the file system; another one, when a host that was about to stop has not begun.
+ */
 async function makeOnSomeHost(deps: Deps, record: DiskRecord, requestId: string): Promise<void> {
   const payload = { accountId: record.accountId, diskId: record.id };
   const deadlineAt = Date.now() + LIMITS.hostJobTimeoutMs;

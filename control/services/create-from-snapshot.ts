@@ -84,7 +84,8 @@ export async function createFromSnapshot(
   const { vcpuCount: vcpus, memSizeMib: memoryMib } = snapshot.config;
   const share = { vcpus, memoryMib };
   return withClaimedName(deps, { ...sandbox, name: input.name, share }, async (name) => {
-    // Before the sandbox is there, so that no crash leaves one without the ports that it was to have.
+    // Before the sandbox is there, so that no crash leaves one without the ports that it was to
+    // have.
     const ports = input.ports ?? [];
     if (ports.length > 0) await deps.directory.sandboxRoutes.prepare(sandbox, ports);
     const payload = { ...sandbox, ...changes, snapshotId, name, waitMs: waitMsOf(input.wait) };

@@ -108,7 +108,8 @@ export async function createSandbox(
   const share = { vcpus: draft.vcpuCount, memoryMib: draft.memSizeMib };
   const sandbox = { accountId, sandboxId: draft.sandboxId, name: input.name, share };
   return withClaimedName(deps, sandbox, async (name) => {
-    // Before the sandbox is there, so that no crash leaves one without the ports that it was to have.
+    // Before the sandbox is there, so that no crash leaves one without the ports that it was to
+    // have.
     const ports = input.ports ?? [];
     if (ports.length > 0) await deps.directory.sandboxRoutes.prepare(draft, ports);
     return place(deps, { ...draft, name }, { need, hosts: ranked, disks }, context);

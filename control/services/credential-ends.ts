@@ -8,7 +8,8 @@ const END_MAX = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
 
 /**
  * Reads `expiresAt`, in milliseconds since the epoch.
- * @throws AppError `bad_request` for times that RFC 3339 does not have, which the schema lets through
+ * @throws AppError `bad_request` for times that RFC 3339 does not have, which the schema lets
+ *   through
  */
 export function parseEnd(text: string): number {
   // Dates have no leap seconds: the credential ends within the second before.

@@ -20,10 +20,11 @@ const mountedBy = (diskId: string, name: string): AppError =>
   new AppError('disk_in_use', `sandbox${name} mounts disk ${diskId}: stop or delete it first`);
 
 /**
- * Deletes a disk with its users and data. It is gone for everybody before its data is, so what fails
- * after that is no failure of the call: the hosts go on until the data is deleted, too.
+ * Deletes a disk with its users and data. It is gone for everybody before its data is, so what
+ * fails after that is no failure of the call: the hosts go on until the data is deleted, too.
  * @returns why some of it is still to be deleted, if it is
- * @throws AppError `not_found`; `disk_in_use` while a sandbox mounts it; `no_capacity` and `unavailable` when nothing has begun
+ * @throws AppError `not_found`; `disk_in_use` while a sandbox mounts it; `no_capacity` and
+ *   `unavailable` when nothing has begun
  */
 export async function deleteDisk(
   deps: Deps,

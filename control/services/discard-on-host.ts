@@ -10,7 +10,8 @@ const TRIES_MAX = 60;
 /**
  * Has a host delete a sandbox or snapshot that it may have made although the caller was told that
  * there is none. A host that cannot be reached now finds the job in its queue when it returns,
- * however late. Resolves after the first attempt; while Redis cannot be reached, more attempts follow.
+ * however late. Resolves after the first attempt; while Redis cannot be reached, more attempts
+ * follow.
  */
 export async function discardOnHost<K extends 'sandbox.discard' | 'snapshot.discard'>(
   { jobs }: Deps,

@@ -39,7 +39,8 @@ function endWanted({ ttl, expiresAt }: DiskUserInput): number | undefined {
 
 /**
  * A user whose credentials last as long as the caller's key at most.
- * @throws AppError `bad_request` when the token chosen by the caller does not fit, or its end is none
+ * @throws AppError `bad_request` when the token chosen by the caller does not fit, or its end is
+ *   none
  */
 export function makeDiskUser(
   encryptionKeys: Ring<Buffer>,

@@ -15,8 +15,8 @@ import { bringDisks } from './place-near-disks.ts';
  * memory (docs/api.md, fork). The copy is on the same host. It goes on when the caller hangs up.
  * @returns the copy once its host has journalled it, with `wait` once it runs, if that is soon
  * @throws AppError `not_found`, `sandbox_name_conflict`, `sandbox_limit_reached`, `no_capacity`,
- *   `host_full`, `unavailable`, `timeout`, and the refusals of the lifecycle table; there is no copy
- *   then
+ *   `host_full`, `unavailable`, `timeout`, and the refusals of the lifecycle table; there is no
+ *   copy then
  */
 export async function forkSandbox(
   deps: Deps,

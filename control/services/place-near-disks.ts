@@ -39,7 +39,10 @@ export async function moveDisksTo(
   await releaseElsewhere(deps, disks, hostId, requestId);
 }
 
-/** The same for a sandbox that has a host: its disks come to it. @throws AppError `not_found` too */
+/**
+ * The same for a sandbox that has a host: its disks come to it.
+ * @throws AppError `not_found` too
+ */
 export async function bringDisks(
   deps: Deps,
   sandbox: { readonly accountId: string; readonly hostId: string },

@@ -26,9 +26,9 @@ type OwnerAction = JobPayload<'sandbox.action'>['action'];
 export const waitMsOf = (wait: boolean): number => (wait ? LIMITS.sandboxWaitMsMax : 0);
 
 /**
- * The same when the caller did not say. A stop is nearly always over at once. A pause is answered as
- * soon as it has begun: public clients pause a sandbox to fork it, and resume it afterwards only if
- * the answer was `pausing`, which tells them that it ran before.
+ * The same when the caller did not say. A stop is nearly always over at once. A pause is answered
+ * as soon as it has begun: public clients pause a sandbox to fork it, and resume it afterwards only
+ * if the answer was `pausing`, which tells them that it ran before.
  */
 const unaskedWaitMs: Readonly<Record<OwnerAction, number>> = {
   start: 0,
@@ -46,8 +46,9 @@ export function findOwner(deps: Deps, { id, hostId }: SandboxRecord): Promise<Ho
 }
 
 /**
- * Sends a job to the sandbox's own host. What the host begins continues when the caller hangs up. When
- * another host has the sandbox by now, the former one has begun nothing, and the job goes there.
+ * Sends a job to the sandbox's own host. What the host begins continues when the caller hangs up.
+ * When another host has the sandbox by now, the former one has begun nothing, and the job goes
+ * there.
  * @throws AppError the host's error; `unavailable` while the host cannot be reached, or the sandbox
  *   is between two hosts
  */

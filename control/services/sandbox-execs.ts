@@ -81,7 +81,10 @@ export async function getSandboxExec(
   return { exec: result.exec, output: body };
 }
 
-/** Ends a command; one that has ended stays as it is. @throws AppError `not_found`, `unavailable` */
+/**
+ * Ends a command; one that has ended stays as it is.
+ * @throws AppError `not_found`, `unavailable`
+ */
 export async function cancelSandboxExec(
   deps: Deps,
   ref: ExecOfSandbox,

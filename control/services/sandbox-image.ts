@@ -22,10 +22,10 @@ export interface ChosenImage {
 const anyHost = (): boolean => true;
 
 /**
- * Finds out what image the caller means. A reference is the default image of a host that names it so;
- * any other is built when the sandbox is created.
- * @throws AppError `bad_request`; `not_enabled` when it would have to be built, which no host of the
- *   region does; for an `image_id` `not_found`, also of another account's private image, and
+ * Finds out what image the caller means. A reference is the default image of a host that names it
+ * so; any other is built when the sandbox is created.
+ * @throws AppError `bad_request`; `not_enabled` when it would have to be built, which no host of
+ *   the region does; for an `image_id` `not_found`, also of another account's private image, and
  *   `image_not_ready`
  */
 export async function chooseImage(

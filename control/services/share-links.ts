@@ -23,7 +23,8 @@ const SAFETY_HEADERS = {
   'x-content-type-options': 'nosniff',
   'cross-origin-resource-policy': 'cross-origin', // A media element of another page may play it.
   'referrer-policy': 'no-referrer', // The link itself is the credential.
-  // Nobody keeps it for others, nor past its expiry, nor compresses it: that would take its length away.
+  // Nobody keeps it for others, nor past its expiry, nor compresses it: that would take its length
+  // away.
   'cache-control': 'private, no-cache, no-transform',
 } as const;
 
@@ -86,7 +87,10 @@ export function readShareToken(deps: Deps, token: string): SharedFile {
   return checkClaims(claims, 'link');
 }
 
-/** Origins whose pages may read the shared file, as its disk lists them; none for a link that is invalid. */
+/**
+ * Origins whose pages may read the shared file, as its disk lists them; none for a link that is
+ * invalid.
+ */
 export async function originsOfShared(deps: Deps, token: string): Promise<readonly string[]> {
   const claims = verifyToken(deps.config.signingKeys, PURPOSE, token);
   if (typeof claims === 'string') return [];

@@ -2,7 +2,10 @@
 export interface Finding {
   /** Names the check: stable, for programs. */
   readonly check: string;
-  /** `failed`: Berth does not work here. `warning`: it works, but not all of it, or not as well as it could. */
+  /**
+   * `failed`: Berth does not work here. `warning`: it works, but not all of it, or not as well as
+   * it could.
+   */
   readonly level: 'ok' | 'warning' | 'failed';
   readonly message: string;
   /** The next step for the operator. */

@@ -12,7 +12,10 @@ const CHECK = 'kvm';
 /** Outside the ids that agents give to their machines. */
 const PROBE_UID = 600_099_990;
 
-/** Boots a guest under KVM in a place of its own: that /dev/kvm exists does not prove that guests boot. */
+/**
+ * Boots a guest under KVM in a place of its own: that /dev/kvm exists does not prove that guests
+ * boot.
+ */
 async function bootsUnderKvm(guestDir: string, rootDisk: string): Promise<boolean> {
   const directory = await mkdtemp(join(tmpdir(), 'berth-doctor-'));
   const cgroups = await detectCgroups();

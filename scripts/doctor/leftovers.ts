@@ -13,7 +13,10 @@ const CGROUP_DEFAULT = '/berth';
 const NEXT =
   'start the agent, by ./scripts/up in a checkout: it takes them over, and removes them when it is stopped';
 
-/** Whether an agent holds the lock of the data directory. Taking the lock to find out could keep one from starting. */
+/**
+ * Whether an agent holds the lock of the data directory. Taking the lock to find out could keep one
+ * from starting.
+ */
 async function hasAgent(dataDir: string): Promise<boolean> {
   const lock = await stat(paths.lock(dataDir)).catch(() => undefined);
   if (lock === undefined) return false;

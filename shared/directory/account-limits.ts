@@ -33,8 +33,9 @@ export function readLimitReached(answer: unknown): LimitReached | undefined {
 }
 
 /**
- * The limits that the operator has set for accounts. Scripts that create things read them, and count
- * what is there, in the step in which they create: nothing is counted apart, so nothing can drift.
+ * The limits that the operator has set for accounts. Scripts that create things read them, and
+ * count what is there, in the step in which they create: nothing is counted apart, so nothing can
+ * drift.
  */
 export class AccountLimitSettings {
   readonly #redis: RedisClient;

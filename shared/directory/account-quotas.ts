@@ -29,8 +29,8 @@ export class AccountQuotas {
   });
   /**
    * Until when requests of an account are refused without asking Redis, by `performance.now()`. The
-   * library can do that as well, but by the wall clock: one that is set back would refuse them for as
-   * long.
+   * library can do that as well, but by the wall clock: one that is set back would refuse them for
+   * as long.
    */
   readonly #refusedUntil = new Map<string, number>();
   /** By requests per second. */

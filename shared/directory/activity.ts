@@ -67,8 +67,8 @@ function matches(
 
 /**
  * The latest changes of each account: a stream in Redis that the oldest events fall out of. Calls
- * that were refused have a stream of their own, since any key, however little it may do, can make as
- * many of them as it likes: they must not push out changes.
+ * that were refused have a stream of their own, since any key, however little it may do, can make
+ * as many of them as it likes: they must not push out changes.
  */
 export class Activity {
   readonly #redis: RedisClient;

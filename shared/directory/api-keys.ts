@@ -82,8 +82,8 @@ function toRecord(fields: Record<string, string>): ApiKeyRecord | undefined {
 }
 
 /**
- * API keys, stored as SHA-256 only. A key is valid while its record exists; the account's list is an
- * index to the records. This process notices at once what it deletes itself.
+ * API keys, stored as SHA-256 only. A key is valid while its record exists; the account's list is
+ * an index to the records. This process notices at once what it deletes itself.
  */
 export class ApiKeys {
   readonly #redis: RedisClient;

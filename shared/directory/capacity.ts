@@ -11,8 +11,8 @@ export interface SandboxResources {
 /** The field with the host's total. The other fields of the hash are one per sandbox. */
 const ANNOUNCED = 'announced';
 
-// KEYS capacity: "<memory> <vcpus>" under ANNOUNCED, "<until> <memory> <vcpus>" by sandbox id, where
-// `until` is 0 once the owner holds it. Times are those of Redis.
+// KEYS capacity: "<memory> <vcpus>" under ANNOUNCED, "<until> <memory> <vcpus>" by sandbox id,
+// where `until` is 0 once the owner holds it. Times are those of Redis.
 const SUM = `
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -59,7 +59,8 @@ const releaseReservation = new Script(`
   if present and not string.match(present, '^0 ') then redis.call('HDEL', KEYS[1], ARGV[1]) end
   return 1
 `);
-// ARGV fields and values of the held capacity. Reservations stay: their sandboxes may be on the way.
+// ARGV fields and values of the held capacity. Reservations stay: their sandboxes may be on the
+// way.
 const replace = new Script(`
   local entries = redis.call('HGETALL', KEYS[1])
   for i = 1, #entries, 2 do
@@ -71,7 +72,9 @@ const replace = new Script(`
 
 const heldValue = ({ memoryMib, vcpus }: SandboxResources): string => `0 ${memoryMib} ${vcpus}`;
 
-/** Counts how much of each host's capacity is held or reserved, in one place for all control nodes. */
+/**
+ * Counts how much of each host's capacity is held or reserved, in one place for all control nodes.
+ */
 export class SandboxCapacity {
   readonly #redis: RedisClient;
 

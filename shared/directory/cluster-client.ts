@@ -64,7 +64,8 @@ export class ClusterClient extends Cluster {
   constructor(target: ClusteredRedis, { node, lazyConnect, onError }: ClusterClientOptions) {
     super([...target.nodes], {
       ...{ lazyConnect, scaleReads: 'master', enableAutoPipelining: false },
-      // By name, so that a name that cannot be looked up is as a node that is down, and TLS sees it.
+      // By name, so that a name that cannot be looked up is as a node that is down, and TLS sees
+      // it.
       dnsLookup: (name, found) => found(null, name),
       clusterRetryStrategy: (attempt) => backoffMs(attempt - 1, RECONNECT_MS),
       ...{ retryDelayOnFailover: 0, retryDelayOnClusterDown: 0 },

@@ -33,7 +33,9 @@ export class ControlNodes {
     this.#key = keys.controlNodes(region);
   }
 
-  /** @param isLeaving the node still answers the requests it holds, but agents must not link to it */
+  /**
+   * @param isLeaving the node still answers the requests it holds, but agents must not link to it
+   */
   async announce({ nodeId, ...node }: ControlNode, isLeaving: boolean): Promise<void> {
     const entry: Entry = { ...node, seenAt: Date.now(), isLeaving };
     await this.#redis.hset(this.#key, nodeId, JSON.stringify(entry));

@@ -4,9 +4,9 @@ import { sha256 } from '../secrets.ts';
 import { Script } from './script.ts';
 
 /*
- * The clients of a disk's users, shown as `connectedClients`. Each is a field of the disk's own hash,
- * so that showing a disk costs no further read: `client:<user>@<address>` holds the times at which
- * the client was first and last seen, and its address.
+ * The clients of a disk's users, shown as `connectedClients`. Each is a field of the disk's own
+ * hash, so that showing a disk costs no further read: `client:<user>@<address>` holds the times at
+ * which the client was first and last seen, and its address.
  */
 
 /** A disk user's client that was seen lately. Times are milliseconds since the epoch. */

@@ -12,8 +12,8 @@ const BEGINS_WITHIN_MS = 60_000;
 const memberOf = ({ accountId, id }: DiskRef): string => `${accountId} ${id}`;
 
 /**
- * The disks of a region whose deletion has begun and not ended, for the hosts that finish it. A disk
- * is noted before its record says `deleting`, so the record decides.
+ * The disks of a region whose deletion has begun and not ended, for the hosts that finish it. A
+ * disk is noted before its record says `deleting`, so the record decides.
  */
 export class DiskDeletions {
   readonly #redis: RedisClient;

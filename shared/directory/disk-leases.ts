@@ -23,8 +23,8 @@ export interface AcquiredLease extends DiskLease {
 // The value is "<host> <epoch>", and "<host> <epoch> held" while a sandbox of the host mounts the
 // disk: a held lease does not expire. A host that acquires its own lease again (its agent was
 // restarted) gets a new epoch, so that nothing the former agent left can renew or release it; the
-// hold stays. KEYS lease, epoch, attached; ARGV host, time, and whether only a lease that the host has
-// or had is wanted.
+// hold stays. KEYS lease, epoch, attached; ARGV host, time, and whether only a lease that the host
+// has or had is wanted.
 const acquire = new Script(`
   local current = redis.call('GET', KEYS[1])
   if current and string.match(current, '^%S+') ~= ARGV[1] then return {current} end
@@ -49,8 +49,8 @@ const renew = new Script(`
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1
 `);
-// KEYS lease, attached; ARGV value of the lease, host. The host has the image detached, also when its
-// lease ended before; but a later agent of the same host may have attached it again.
+// KEYS lease, attached; ARGV value of the lease, host. The host has the image detached, also when
+// its lease ended before; but a later agent of the same host may have attached it again.
 const release = new Script(`
   local current = redis.call('GET', KEYS[1])
   local isOurs = current == ARGV[1] or current == ARGV[1] .. ' held'
@@ -103,9 +103,9 @@ function refuse(cause: unknown): never {
 const valueOf = (lease: DiskLease): string => `${lease.hostId} ${lease.epoch}`;
 
 /**
- * Which host is the handler of each disk (`fsHandlerStatus`): a fenced lease, to be renewed. A lease
- * is had, renewed or held once replicas of Redis have it too, if they are to confirm it: a failover
- * would otherwise let another host acquire it.
+ * Which host is the handler of each disk (`fsHandlerStatus`): a fenced lease, to be renewed. A
+ * lease is had, renewed or held once replicas of Redis have it too, if they are to confirm it: a
+ * failover would otherwise let another host acquire it.
  */
 export class DiskLeases {
   readonly #redis: RedisClient;
@@ -131,8 +131,8 @@ export class DiskLeases {
   }
 
   /**
-   * Acquires a lease once more that the host has, or that has ended without its release. A free lease
-   * is not touched: another host may be about to acquire it.
+   * Acquires a lease once more that the host has, or that has ended without its release. A free
+   * lease is not touched: another host may be about to acquire it.
    * @returns undefined when the host has nothing to release
    * @throws AppError as {@link acquire}
    */

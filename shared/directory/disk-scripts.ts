@@ -4,8 +4,8 @@ import { Script } from './script.ts';
  * The Lua scripts that change a disk in the directory, each in one step. {@link Disks} runs them.
  */
 
-// The bytes in use on the disks of a list, as they were last measured. Reads the disks themselves, all
-// of one hash slot, so that no sum of its own can differ from them.
+// The bytes in use on the disks of a list, as they were last measured. Reads the disks themselves,
+// all of one hash slot, so that no sum of its own can differ from them.
 export const SUM_BYTES = `
   local function sumBytes(list, prefix)
     local sum = 0
@@ -21,8 +21,8 @@ export const sumDiskBytes = new Script(`
   ${SUM_BYTES}
   return sumBytes(KEYS[1], ARGV[1])
 `);
-// KEYS names, list, disk, users, limits of the account; ARGV name, id, member, limit, record fields as
-// JSON, users as JSON, prefix of the keys of disks
+// KEYS names, list, disk, users, limits of the account; ARGV name, id, member, limit, record fields
+// as JSON, users as JSON, prefix of the keys of disks
 export const create = new Script(`
   ${SUM_BYTES}
   local taken = redis.call('HGET', KEYS[1], ARGV[1])

@@ -58,7 +58,10 @@ export class Disks {
     this.region = region;
   }
 
-  /** Claims the name and writes the record. @returns the id of the disk that has the name, if any */
+  /**
+   * Claims the name and writes the record.
+   * @returns the id of the disk that has the name, if any
+   */
   async create(
     record: DiskRecord,
   ): Promise<'created' | 'limit' | LimitReached | { existingId: string }> {
@@ -106,9 +109,10 @@ export class Disks {
   }
 
   /**
-   * Resumes a creation whose caller was cut off. The users in `record` replace the first ones, whose
-   * tokens nobody has seen. Costs one small read while the creation cannot be taken.
-   * @returns `busy` while another caller is creating the disk, `done` when it is no longer `creating`
+   * Resumes a creation whose caller was cut off. The users in `record` replace the first ones,
+   * whose tokens nobody has seen. Costs one small read while the creation cannot be taken.
+   * @returns `busy` while another caller is creating the disk, `done` when it is no longer
+   *   `creating`
    */
   async resumeCreation(record: DiskRecord): Promise<'taken' | 'busy' | 'done'> {
     const [key = '', users = ''] = this.#diskAndUsers(record);
@@ -237,7 +241,10 @@ export class Disks {
     return (await scripts.setSetting.run(this.#redis, [key], [field, value])) === 1;
   }
 
-  /** Replaces the mounts of a disk; whoever uses it reads them anew. @returns false: no such disk */
+  /**
+   * Replaces the mounts of a disk; whoever uses it reads them anew.
+   * @returns false: no such disk
+   */
   async setMounts(
     disk: { accountId: string; id: string },
     mounts: readonly StoredMount[],

@@ -22,8 +22,8 @@ const giveOrder = new Script(`
   return 1
 `);
 
-// KEYS removed, orders, control nodes, reports, addresses. ARGV host, report, address: what is empty
-// is not written. With nothing to write, nothing reaches Redis' file or its replicas.
+// KEYS removed, orders, control nodes, reports, addresses. ARGV host, report, address: what is
+// empty is not written. With nothing to write, nothing reaches Redis' file or its replicas.
 const exchange = new Script(`
   if redis.call('SISMEMBER', KEYS[1], ARGV[1]) == 1 then return false end
   if ARGV[2] ~= '' then redis.call('HSET', KEYS[4], ARGV[1], ARGV[2]) end
@@ -61,12 +61,14 @@ export const isPresent = ({ report }: HostEntry): boolean =>
   report.seenAt + LIMITS.hostTtlMs > Date.now();
 
 /**
- * Whether an operator said that the host is off, so that others may take what it had. The word holds
- * for the silence after one report: a host that reports again is there.
+ * Whether an operator said that the host is off, so that others may take what it had. The word
+ * holds for the silence after one report: a host that reports again is there.
  */
 export const isFenced = ({ report, fencedAt }: HostEntry): boolean => report.seenAt === fencedAt;
 
-/** The hosts of a region: where they reach each other, what they tell, and what is wanted of them. */
+/**
+ * The hosts of a region: where they reach each other, what they tell, and what is wanted of them.
+ */
 export class Hosts {
   readonly #redis: RedisClient;
   readonly #key: string;
@@ -110,8 +112,8 @@ export class Hosts {
   }
 
   /**
-   * For the host, at each beat: tells its figures and its address, and hears what it has to know. It
-   * stays in the list, also when it is away, until {@link remove}.
+   * For the host, at each beat: tells its figures and its address, and hears what it has to know.
+   * It stays in the list, also when it is away, until {@link remove}.
    * @param tells undefined: what it told last holds; the age of that shows whether it is there
    * @returns undefined when it was removed, and nothing was noted
    */
@@ -136,7 +138,10 @@ export class Hosts {
     return (await giveOrder.run(this.#redis, [this.#reports, this.#orders], [hostId, order])) === 1;
   }
 
-  /** Notes that an operator knows the host to be off since this report. @returns false when it is unknown */
+  /**
+   * Notes that an operator knows the host to be off since this report.
+   * @returns false when it is unknown
+   */
   async fence(hostId: string, { seenAt }: HostReport): Promise<boolean> {
     const args = [hostId, seenAt];
     return (await fence.run(this.#redis, [this.#reports, this.#fences], args)) === 1;

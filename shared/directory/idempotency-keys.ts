@@ -77,8 +77,8 @@ const PRELUDE = `
   redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', now)
 `;
 
-// ARGV[3] request, time to live, keys per account, keys. Returns the present request, 1 when the key
-// was claimed, or 0 when there are too many keys.
+// ARGV[3] request, time to live, keys per account, keys. Returns the present request, 1 when the
+// key was claimed, or 0 when there are too many keys.
 const claim = new Script(`
   local present = redis.call('GET', KEYS[1])
   if present then return { present, redis.call('GET', KEYS[2]) } end
@@ -90,9 +90,10 @@ const claim = new Script(`
 `);
 // ARGV[3] owner, request, time to live, answer or '', bytes per account, bytes, prefix of answers.
 // A key that is absent was lost after its claim, by a failover or with all of Redis: it is written
-// anew, even beyond the number of keys, because the work is done. Its owner never finishes a key that
-// it has released. The key itself always stays, or the request would be done again. To make space for
-// a new answer the oldest answers of the same account are removed, never those of another.
+// anew, even beyond the number of keys, because the work is done. Its owner never finishes a key
+// that it has released. The key itself always stays, or the request would be done again. To make
+// space for a new answer the oldest answers of the same account are removed, never those of
+// another.
 const finish = new Script(`
   local present = redis.call('GET', KEYS[1])
   if present and cjson.decode(present).owner ~= ARGV[3] then return 0 end
@@ -132,8 +133,8 @@ function parse(text: string, answer: unknown): KeyedRequest {
 
 /**
  * Keeps each account's `Idempotency-Key`s with the first request that carried each, and its answer
- * while there is space. Keys and bytes are limited per account and in total, by the same fair shares
- * as turns on a host, so that one account cannot leave nothing for the next.
+ * while there is space. Keys and bytes are limited per account and in total, by the same fair
+ * shares as turns on a host, so that one account cannot leave nothing for the next.
  */
 export class IdempotencyKeys {
   readonly #redis: RedisClient;
@@ -154,7 +155,8 @@ export class IdempotencyKeys {
   /**
    * Claims the key for a request, whose work may begin then. Where replicas of Redis are to confirm
    * changes, they have the claim: a failover does not lose it.
-   * @returns the request that holds the key already, or `full` when the account may have no more keys
+   * @returns the request that holds the key already, or `full` when the account may have no more
+   *   keys
    * @throws AppError `unavailable` when no replica confirms the claim: the key is released
    */
   async claim(
@@ -189,8 +191,8 @@ export class IdempotencyKeys {
   }
 
   /**
-   * Keeps the status, and the answer if there is space, for repetitions of the request; also when the
-   * claim was lost, unless another request has claimed the key since.
+   * Keeps the status, and the answer if there is space, for repetitions of the request; also when
+   * the claim was lost, unless another request has claimed the key since.
    */
   async finish(
     accountId: string,

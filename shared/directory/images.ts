@@ -70,7 +70,8 @@ const begin = new Script(`
   redis.call('PEXPIRE', KEYS[1], isBuilt and ARGV[3] or ARGV[8])
   return 'begun'
 `);
-// A claim that has lapsed meanwhile, because Redis was away, is taken again unless another one is there.
+// A claim that has lapsed meanwhile, because Redis was away, is taken again unless another one is
+// there.
 const progress = new Script(`
   local claim = redis.call('GET', KEYS[2])
   if claim and claim ~= ARGV[1] then return 0 end
@@ -148,7 +149,10 @@ export class Images {
     return { kind: kind === 'ready' ? 'ready' : 'joined' };
   }
 
-  /** Renews the claim. @returns false when it is lost: another build is under way, or none is wanted */
+  /**
+   * Renews the claim.
+   * @returns false when it is lost: another build is under way, or none is wanted
+   */
   async renew({ imageId, token }: ImageBuildRef, at?: ImageProgress): Promise<boolean> {
     const { step = '', bytesDone = 0, bytesTotal = 0 } = at ?? {};
     const args = [token, LIMITS.imageBuildTtlMs, step, bytesDone, bytesTotal];

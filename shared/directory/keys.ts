@@ -5,7 +5,10 @@
 export const keys = {
   accountNames: () => 'berth:{accounts}:names',
   replicaMark: (region: string) => `berth:{${region}}:replica-mark`,
-  /** The same in a Redis Cluster, where each primary has slots of its own: numbers lead to all of them. */
+  /**
+   * The same in a Redis Cluster, where each primary has slots of its own: numbers lead to all of
+   * them.
+   */
   slotMark: (number: number) => `berth:{mark-${number}}`,
   account: (accountId: string) => `berth:{${accountId}}:account`,
   accountLimits: (accountId: string) => `berth:{${accountId}}:limits`,

@@ -47,8 +47,8 @@ const SUM_SHARES = `
     return vcpus, memory
   end
 `;
-// KEYS also limits of the account, shares of claims, for records that have shares; ARGV id, name, time
-// to live, limit, vCPUs, memory
+// KEYS also limits of the account, shares of claims, for records that have shares; ARGV id, name,
+// time to live, limit, vCPUs, memory
 const claim = new Script(`
   ${SUM_SHARES}
   local holder = redis.call('HGET', KEYS[2], ARGV[2])

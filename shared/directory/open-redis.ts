@@ -89,7 +89,8 @@ async function openCluster(
 /**
  * Connects to Redis.
  * @param onError told of each failure of a connection, which is made anew by itself
- * @throws Error when Redis cannot be reached, or is a Redis Cluster that was named as a single Redis
+ * @throws Error when Redis cannot be reached, or is a Redis Cluster that was named as a single
+ *   Redis
  */
 export function openRedis(
   {

@@ -12,8 +12,8 @@ export function noteRunId(stream: Stream, runId: string | undefined): void {
 }
 
 /**
- * Which server is the primary to this connection, by its run id; undefined where Redis does not fail
- * over. Two connections that name the same one write to one and the same history.
+ * Which server is the primary to this connection, by its run id; undefined where Redis does not
+ * fail over. Two connections that name the same one write to one and the same history.
  */
 export const primaryOf = ({ stream }: { readonly stream: Stream }): string | undefined =>
   runIds.get(stream);

@@ -8,9 +8,9 @@ const SWITCHED = '+switch-master';
 const RETRY_MS = 500;
 
 /**
- * Listens to the Sentinels of one primary for as long as there are connections to it. When they have
- * made another server the primary, the connections end, so that each looks for the primary anew: a
- * former one that was paused, or cut off, may go on without a word.
+ * Listens to the Sentinels of one primary for as long as there are connections to it. When they
+ * have made another server the primary, the connections end, so that each looks for the primary
+ * anew: a former one that was paused, or cut off, may go on without a word.
  */
 class PrimaryWatch {
   readonly #target: SentinelRedis;

@@ -14,14 +14,15 @@ const BOUNDS: DeliveryBounds = {
   total: LIMITS.webhooksQueuedMax,
 };
 
-// KEYS all deliveries, those of the account: zsets of job ids by the time at which they count no more.
+// KEYS all deliveries, those of the account: zsets of job ids by the time at which they count no
+// more.
 const EXPIRE = `
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   for _, key in ipairs(KEYS) do redis.call('ZREMRANGEBYSCORE', key, '-inf', now) end
 `;
-// ARGV[1] time to live, per account, total, then job ids. As with idempotency keys: an account has at
-// most its own bound, and never more than is then left for all others.
+// ARGV[1] time to live, per account, total, then job ids. As with idempotency keys: an account has
+// at most its own bound, and never more than is then left for all others.
 const add = new Script(`
   ${EXPIRE}
   local more = #ARGV - 3
@@ -46,8 +47,8 @@ const count = new Script(`
 
 /**
  * Counts the deliveries to webhooks that wait in the queue of a region, so that one account cannot
- * leave no space in it for the next. A delivery is counted before it is queued and until it is over;
- * if a crash comes between, it ends to count by itself.
+ * leave no space in it for the next. A delivery is counted before it is queued and until it is
+ * over; if a crash comes between, it ends to count by itself.
  */
 export class QueuedDeliveries {
   readonly #redis: RedisClient;

@@ -18,7 +18,9 @@ const TAKE_BACK = `
 `;
 const takeBack = new Script(`${TAKE_BACK} return 1`);
 
-/** The server that runs a script, by its run id. In a Redis Cluster no one else knows it for sure. */
+/**
+ * The server that runs a script, by its run id. In a Redis Cluster no one else knows it for sure.
+ */
 const OWN_RUN_ID = "string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')";
 const tellPrimary = new Script(`return ${OWN_RUN_ID}`);
 const takeBackFromPrimary = new Script(`
@@ -70,11 +72,11 @@ export class QueuedJobs {
   }
 
   /**
-   * Removes a job that no host has taken. `Queue.remove` would not do: it also reports success for a
-   * job that ran and was removed, and for one whose host let its lock expire.
+   * Removes a job that no host has taken. `Queue.remove` would not do: it also reports success for
+   * a job that ran and was removed, and for one whose host let its lock expire.
    * @returns true when it was still waiting, now or at an earlier call, at the primary that it was
-   *   queued at, and so will certainly never begin: what waits at another one may have been taken from
-   *   the former one
+   *   queued at, and so will certainly never begin: what waits at another one may have been taken
+   *   from the former one
    * @throws Error when Redis does not answer; the job may have been removed, as the next call tells
    */
   async takeBack({ queue, id, primary }: QueuedJob): Promise<boolean> {

@@ -61,7 +61,10 @@ function sentinelOptions(target: SentinelRedis): RedisOptions {
   };
 }
 
-/** Options that say where Redis is and how it is reached. @throws Error when a certificate cannot be read */
+/**
+ * Options that say where Redis is and how it is reached.
+ * @throws Error when a certificate cannot be read
+ */
 function addressOptions(target: RedisWithOnePrimary): RedisOptions {
   if ('sentinels' in target) return sentinelOptions(target);
   const { url, tls } = target;
@@ -76,7 +79,10 @@ function addressOptions(target: RedisWithOnePrimary): RedisOptions {
   };
 }
 
-/** While Redis is unreachable, commands fail at once. One that is never answered ends the connection. */
+/**
+ * While Redis is unreachable, commands fail at once. One that is never answered ends the
+ * connection.
+ */
 export const IMPATIENT = {
   maxRetriesPerRequest: 0,
   commandTimeout: 5_000,
@@ -85,8 +91,8 @@ export const IMPATIENT = {
 } as const;
 
 /**
- * Opens a connection for the directory. While Redis is unreachable, commands fail at once instead of
- * queueing up, so that callers of the API get 503 and can try again.
+ * Opens a connection for the directory. While Redis is unreachable, commands fail at once instead
+ * of queueing up, so that callers of the API get 503 and can try again.
  */
 export function connectRedis(
   target: RedisWithOnePrimary | string,

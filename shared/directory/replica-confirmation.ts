@@ -56,7 +56,10 @@ export class SharedWait {
     this.#mark = mark;
   }
 
-  /** Resolves once all that was written before is at the replicas. @throws AppError `outcome_unknown` */
+  /**
+   * Resolves once all that was written before is at the replicas.
+   * @throws AppError `outcome_unknown`
+   */
   async wait(): Promise<void> {
     this.#next ??= this.#waitAfter(this.#last);
     await this.#next;
@@ -90,7 +93,9 @@ export class SharedWait {
   }
 }
 
-/** Where there is one primary: it has all that was written, unless another one was made meanwhile. */
+/**
+ * Where there is one primary: it has all that was written, unless another one was made meanwhile.
+ */
 export class WaitingConfirmation implements ReplicaConfirmation {
   readonly #connections: WaitingConnections;
   readonly #shared: SharedWait;

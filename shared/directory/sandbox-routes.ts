@@ -40,8 +40,8 @@ const prepare = new Script(`
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
   return 1
 `);
-// ARGV sandbox, account, host, ingress, revision. Writes nothing when nothing has changed, since owners
-// publish often: the revision with another host alone.
+// ARGV sandbox, account, host, ingress, revision. Writes nothing when nothing has changed, since
+// owners publish often: the revision with another host alone.
 const announce = new Script(`
   local names = { 'sandboxId', 'accountId', 'hostId', 'ingress' }
   local owner, revision = unpack(redis.call('HMGET', KEYS[1], 'hostId', 'revision'))
@@ -107,7 +107,10 @@ export class SandboxRoutes {
     this.#region = region;
   }
 
-  /** Exposes ports of a sandbox that is about to be created; they lapse unless its owner announces it. */
+  /**
+   * Exposes ports of a sandbox that is about to be created; they lapse unless its owner announces
+   * it.
+   */
   async prepare(
     { accountId, sandboxId }: { readonly accountId: string; readonly sandboxId: string },
     ports: readonly number[],

@@ -36,8 +36,8 @@ const byAge = (a: SandboxRecord, b: SandboxRecord): number =>
   Date.parse(a.createdAt) - Date.parse(b.createdAt) || (a.id < b.id ? -1 : 1);
 
 /**
- * Copies of all sandboxes' records for reading, published by their owners after each change, and the
- * names that are taken. After Redis lost its data the owners publish everything again.
+ * Copies of all sandboxes' records for reading, published by their owners after each change, and
+ * the names that are taken. After Redis lost its data the owners publish everything again.
  */
 export class Sandboxes {
   readonly #records: NamedRecords;
@@ -60,8 +60,8 @@ export class Sandboxes {
 
   /**
    * Claims the name of a sandbox that is about to be created, and counts it against the account's
-   * limits. The claim lapses after `ttlMs` unless the owner publishes the sandbox before; until it is
-   * published, callers do not see it.
+   * limits. The claim lapses after `ttlMs` unless the owner publishes the sandbox before; until it
+   * is published, callers do not see it.
    */
   async claim(sandbox: NamedSandbox, ttlMs: number, share?: Share): Promise<ClaimResult> {
     return this.#records.claim(toNamed(sandbox), ttlMs, share);
@@ -98,8 +98,8 @@ export class Sandboxes {
   }
 
   /**
-   * For the owner: removes the record, ports and port tokens and frees the name. It must not publish
-   * the sandbox again.
+   * For the owner: removes the record, ports and port tokens and frees the name. It must not
+   * publish the sandbox again.
    * @param revision of the owner's record: what a later owner has published stays
    */
   async remove(sandbox: NamedSandbox, revision?: number): Promise<void> {

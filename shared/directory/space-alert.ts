@@ -4,7 +4,9 @@ import { keys } from './keys.ts';
 
 /** The share of `maxmemory` above which Redis would soon refuse writes. */
 const SHARE_OF_LIMIT = 0.8;
-/** Without `maxmemory`, that of the machine's memory: a rewrite of its file may double what it has. */
+/**
+ * Without `maxmemory`, that of the machine's memory: a rewrite of its file may double what it has.
+ */
 const SHARE_OF_MACHINE = 0.5;
 
 /**

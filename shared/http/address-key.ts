@@ -30,8 +30,8 @@ function readKey(address: string): string {
 }
 
 /**
- * The parties to count a client's address against in fair shares: none for a proxy, since any number
- * of clients may be behind it, otherwise the one that {@link addressKey} names.
+ * The parties to count a client's address against in fair shares: none for a proxy, since any
+ * number of clients may be behind it, otherwise the one that {@link addressKey} names.
  */
 export const addressParties = (proxies: readonly string[], address: string): string[] =>
   isProxy(proxies, address) ? [] : [`address ${addressKey(address)}`];

@@ -37,9 +37,9 @@ function peerAddress(socket: { readonly remoteAddress?: string | undefined }): s
 
 /**
  * The IP address of the client that sent a request. `X-Forwarded-For` counts as far as trusted
- * proxies wrote it: from its end, each proxy vouches for the address before its own. An entry that is
- * no address, and everything before the first address that is not a proxy's, may come from anyone and
- * does not count.
+ * proxies wrote it: from its end, each proxy vouches for the address before its own. An entry that
+ * is no address, and everything before the first address that is not a proxy's, may come from
+ * anyone and does not count.
  * @param trusted addresses and CIDR blocks (TRUSTED_PROXIES)
  */
 export function clientAddress(

@@ -30,15 +30,17 @@ interface Party {
   readonly idle: Set<Connection>;
 }
 
-/** Connections over the limit that are kept open to answer one request with 503; others are closed. */
+/**
+ * Connections over the limit that are kept open to answer one request with 503; others are closed.
+ */
 const REFUSED_MAX = 64;
 const REFUSED_MS = 2_000;
 
 /**
  * Limits a server's connections, in total and per address. A new connection over a limit evicts the
  * connection that has been idle longest, among those of its address or among all; if every one of
- * them is serving a request, the new connection is refused. A connection is idle until the whole head
- * of a request has arrived, so a client that sends its head byte by byte is idle too.
+ * them is serving a request, the new connection is refused. A connection is idle until the whole
+ * head of a request has arrived, so a client that sends its head byte by byte is idle too.
  */
 export class Connections {
   readonly #limits: ConnectionLimits;

@@ -1,9 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 /*
- * CORS, as the Fetch standard has it (https://fetch.spec.whatwg.org/#http-cors-protocol): which pages
- * of other origins may read answers. Credentials in the sense of that standard (cookies) are never
- * allowed, since Berth has none: keys and signatures are headers that the page itself must know.
+ * CORS, as the Fetch standard has it (https://fetch.spec.whatwg.org/#http-cors-protocol): which
+ * pages of other origins may read answers. Credentials in the sense of that standard (cookies) are
+ * never allowed, since Berth has none: keys and signatures are headers that the page itself must
+ * know.
  */
 
 /** In a list of origins: the pages of every origin. */
@@ -16,7 +17,9 @@ const METHODS = 'DELETE, GET, HEAD, PATCH, POST, PUT';
 /** For how long a browser may remember the answer to a preflight. */
 const PREFLIGHT_SECONDS = 600;
 
-/** Headers of answers that scripts may read besides those that every script may (Content-Type, …). */
+/**
+ * Headers of answers that scripts may read besides those that every script may (Content-Type, …).
+ */
 const EXPOSED = [
   ...['Accept-Ranges', 'Allow', 'Content-Disposition', 'Content-Encoding', 'Content-Range', 'ETag'],
   ...[
@@ -60,7 +63,8 @@ export const varyByOrigin = (response: ServerResponse): void =>
 /**
  * Lets the page that sent a request read the answer, if its origin is among those given. Call it
  * before the head of the answer is written.
- * @param origins origins as {@link isOrigin} accepts them; with none, nothing is added to the answer
+ * @param origins origins as {@link isOrigin} accepts them; with none, nothing is added to the
+ *   answer
  * @returns whether the page may read the answer
  */
 export function admitOrigin(
@@ -88,8 +92,8 @@ export function exposeObjectHeaders(response: ServerResponse): void {
 }
 
 /**
- * Ends the answer to a preflight of an admitted origin with 204. The page may send any header: which
- * ones a request obeys or refuses is the same for all callers.
+ * Ends the answer to a preflight of an admitted origin with 204. The page may send any header:
+ * which ones a request obeys or refuses is the same for all callers.
  */
 export function allowPreflight({ headers }: IncomingMessage, response: ServerResponse): void {
   const names = headers['access-control-request-headers'];

@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs';
 import { LIMITS } from '../limits.ts';
 
 /**
- * How many file descriptors this process may have open. Node raises its soft limit to the hard limit
- * at start, so this is what `LimitNOFILE`, `ulimit -Hn` or `prlimit` sets.
+ * How many file descriptors this process may have open. Node raises its soft limit to the hard
+ * limit at start, so this is what `LimitNOFILE`, `ulimit -Hn` or `prlimit` sets.
  */
 export function descriptorLimit(): number {
   const limits = readFileSync('/proc/self/limits', 'utf8');
@@ -24,7 +24,9 @@ export interface DescriptorShares {
   readonly ingressConnections: number;
   /** Connections of other parts of the cluster. */
   readonly internalConnections: number;
-  /** Requests of the object API, each with a file or a connection of its own besides its caller's. */
+  /**
+   * Requests of the object API, each with a file or a connection of its own besides its caller's.
+   */
   readonly objectRequests: number;
   readonly downloads: number;
 }

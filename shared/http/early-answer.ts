@@ -11,11 +11,11 @@ const abandoned = new WeakSet<Socket>();
 export const isAbandoned = ({ socket }: IncomingMessage): boolean => abandoned.has(socket);
 
 /**
- * Closes the connection after this answer, but lingers for `LINGER_MS` first. Call it before the head
- * of the answer is written, when the answer precedes the end of the request's body or the request
- * must be the connection's last. Closing at once while the peer still sends resets the connection,
- * and the peer may see the reset before it has read the answer (RFC 9112, section 9.6). What arrives
- * meanwhile is dropped, requests that Node has already parsed included.
+ * Closes the connection after this answer, but lingers for `LINGER_MS` first. Call it before the
+ * head of the answer is written, when the answer precedes the end of the request's body or the
+ * request must be the connection's last. Closing at once while the peer still sends resets the
+ * connection, and the peer may see the reset before it has read the answer (RFC 9112, section 9.6).
+ * What arrives meanwhile is dropped, requests that Node has already parsed included.
  */
 export function lingerAfterAnswer(request: IncomingMessage, response: ServerResponse): void {
   const { socket } = request;

@@ -1,10 +1,10 @@
 import type { IncomingMessage } from 'node:http';
 
 /*
- * Decides where the body of an HTTP/1 request ends. If two parsers on a request's way disagree about
- * that, the rest of one caller's body becomes the head of the next caller's request (request
- * smuggling, CWE-444). So only this module reads framing, more strictly than RFC 9112 and Node's own
- * parser, and whatever forwards a request writes its framing anew from this reading.
+ * Decides where the body of an HTTP/1 request ends. If two parsers on a request's way disagree
+ * about that, the rest of one caller's body becomes the head of the next caller's request (request
+ * smuggling, CWE-444). So only this module reads framing, more strictly than RFC 9112 and Node's
+ * own parser, and whatever forwards a request writes its framing anew from this reading.
  */
 
 /** How a body is announced: not at all, in chunks, or by its length in bytes. */
@@ -64,8 +64,8 @@ export function framingHeaders(framing: BodyFraming): string[] {
 /**
  * Finds anything in a request's head that another parser could read differently.
  * @param options.mayUpgrade whether the port serves WebSockets
- * @param options.anyMethodHasBody whether bodies of methods that give them no meaning pass; only for
- *   a port that writes the framing of every one anew
+ * @param options.anyMethodHasBody whether bodies of methods that give them no meaning pass; only
+ *   for a port that writes the framing of every one anew
  * @returns the fault, in words for the sender, or undefined
  */
 export function findFramingFault(

@@ -24,7 +24,9 @@ export type RenderRefusal = (
 ) => Refusal;
 
 export interface HttpServerOptions {
-  /** Names the server in log events and metrics; `own`: for requests of a control node to itself. */
+  /**
+   * Names the server in log events and metrics; `own`: for requests of a control node to itself.
+   */
   readonly name: 'public' | 'internal' | 'ingress' | 'own';
   readonly host: string;
   readonly port: number;
@@ -56,7 +58,9 @@ export interface HttpMetrics {
 }
 
 const HEADERS_MS_MAX = 20_000;
-/** Longer than load balancers keep an unused connection, usually 60 s, so that they close it first. */
+/**
+ * Longer than load balancers keep an unused connection, usually 60 s, so that they close it first.
+ */
 const KEEP_ALIVE_MS = 65_000;
 /** How long a connection may be silent before the kernel probes whether its peer is there. */
 const PROBED_AFTER_MS = 60_000;
@@ -101,8 +105,8 @@ export async function startHttpServer(
     requestTimeout: 0, // No limit on the total time: the transfer rate is limited instead.
     connectionsCheckingInterval: HEADERS_MS_MAX / 4,
     keepAliveTimeout: KEEP_ALIVE_MS,
-    // Ends connections on which nothing is due, as WebSockets and streams of events, once their peer
-    // has gone without a word.
+    // Ends connections on which nothing is due, as WebSockets and streams of events, once their
+    // peer has gone without a word.
     ...{ keepAlive: true, keepAliveInitialDelay: PROBED_AFTER_MS },
   });
   const onEnd = limitedLog(options);

@@ -13,8 +13,8 @@ export interface TransferLimits {
 
 /**
  * Measures whether a connection's peer keeps its transfer moving. The peer starts with a credit of
- * `stalledMs`. Time spent waiting for it uses the credit up, every byte that it reads or sends gives
- * some back, and time during which the delay is ours does not count.
+ * `stalledMs`. Time spent waiting for it uses the credit up, every byte that it reads or sends
+ * gives some back, and time during which the delay is ours does not count.
  */
 export class StallClock {
   readonly #socket: Socket;

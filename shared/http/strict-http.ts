@@ -34,8 +34,8 @@ export function serveStrictly(
   server: Server,
   { handle, render, onRefused, anyMethodHasBody = false }: StrictHttpOptions,
 ): void {
-  // Node hides headers beyond a maximum number from us although its parser obeys them. So the number
-  // is unlimited, and their total size is limited.
+  // Node hides headers beyond a maximum number from us although its parser obeys them. So the
+  // number is unlimited, and their total size is limited.
   server.maxHeadersCount = 0;
   const refuse = (
     request: IncomingMessage,

@@ -46,7 +46,10 @@ export const commandKinds = {
       recursive: Type.Boolean(),
       concurrency: Type.Integer({ minimum: 1, maximum: LIMITS.grepConcurrencyMax }),
       maxResults: Type.Integer({ minimum: 1, maximum: LIMITS.grepResultsMax }),
-      /** Whether matches may be sent as parts when they are found. An agent may send none all the same. */
+      /**
+       * Whether matches may be sent as parts when they are found. An agent may send none all the
+       * same.
+       */
       inParts: Type.Optional(Type.Boolean()),
     }),
   },

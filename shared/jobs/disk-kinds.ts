@@ -12,7 +12,9 @@ export const diskKinds = {
   'disk.delete': { ...onDisk, payload: DiskRef },
   /** Writes the directory's present record of the disk into the manifest. Idempotent. */
   'disk.record': { ...onDisk, payload: DiskRef },
-  /** Finds out whether the object storage behind the disk can be used, and records it. Idempotent. */
+  /**
+   * Finds out whether the object storage behind the disk can be used, and records it. Idempotent.
+   */
   'disk.checkMount': { ...onDisk, payload: DiskRef },
   /** Unmounts the disk if nothing uses it, so that another host can take it. Idempotent. */
   'disk.release': { ...onDisk, payload: DiskRef },

@@ -30,7 +30,9 @@ const checkSealed = compile(SealedJob);
 export class JobSeal {
   readonly #keys: Ring<Buffer>;
 
-  /** @param clusterSecrets shared by control and agents; the keys are derived from them (RFC 5869) */
+  /**
+   * @param clusterSecrets shared by control and agents; the keys are derived from them (RFC 5869)
+   */
   constructor(clusterSecrets: Ring<string>) {
     this.#keys = toRing(clusterSecrets.map(deriveKey));
   }
@@ -41,8 +43,8 @@ export class JobSeal {
 
   /**
    * @param id the id of the queue's entry
-   * @throws AppError `bad_request` when the entry was not sealed for this queue and id with this key,
-   *   or holds a job that this version does not know
+   * @throws AppError `bad_request` when the entry was not sealed for this queue and id with this
+   *   key, or holds a job that this version does not know
    */
   open(queue: string, id: string, data: unknown): JobEnvelope {
     return parseJob(this.#unseal(queue, id, data));
@@ -50,7 +52,8 @@ export class JobSeal {
 
   /**
    * The node that waits for the answer to a job, also to one of another version.
-   * @throws AppError `bad_request` when the entry was not sealed for this queue and id with this key
+   * @throws AppError `bad_request` when the entry was not sealed for this queue and id with this
+   *   key
    */
   sender(queue: string, id: string, data: unknown): JobSender {
     return parseJobSender(this.#unseal(queue, id, data));

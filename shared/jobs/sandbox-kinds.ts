@@ -155,7 +155,9 @@ export const sandboxKinds = {
   'snapshot.delete': { ...onSandbox, graceMs: LIMITS.sandboxWaitMsMax, payload: SnapshotRef },
   /** Removes a snapshot whose creator was told that there is none. Idempotent. */
   'snapshot.discard': { ...onSandbox, payload: SnapshotRef },
-  /** Begins to build an image that was claimed in the directory, which has its details. Idempotent. */
+  /**
+   * Begins to build an image that was claimed in the directory, which has its details. Idempotent.
+   */
   'image.build': {
     ...onSandbox,
     payload: Type.Object({

@@ -6,10 +6,11 @@ import type { Claims } from './single-use-token.ts';
 import { compile } from '../validate.ts';
 
 /*
- * The data endpoint, with which a control node reads a file of a disk from its host, and another agent
- * the source of a copy: GET or HEAD over plain HTTP on the host's internal port. The token (shared/links/part-requests.ts) names the file; the
- * caller's range and preconditions are passed on unchanged. A failure carries its code and message in
- * a header instead of a body, so that HEAD reports it as well.
+ * The data endpoint, with which a control node reads a file of a disk from its host, and another
+ * agent the source of a copy: GET or HEAD over plain HTTP on the host's internal port. The token
+ * (shared/links/part-requests.ts) names the file; the caller's range and preconditions are passed
+ * on unchanged. A failure carries its code and message in a header instead of a body, so that HEAD
+ * reports it as well.
  */
 
 export const DATA_PATH = '/data/file';

@@ -8,8 +8,8 @@ import type { Claims } from './single-use-token.ts';
 
 /*
  * Requests of control nodes for the files of a sandbox, over plain HTTP on the internal port of its
- * host. The token (part-requests.ts) names the sandbox and says what is to be done. Failures are told
- * in a header, as by the data endpoint; what succeeds is answered by the content of a file, by
+ * host. The token (part-requests.ts) names the sandbox and says what is to be done. Failures are
+ * told in a header, as by the data endpoint; what succeeds is answered by the content of a file, by
  * events, or by JSON.
  */
 

@@ -4,9 +4,9 @@ import { compile } from '../validate.ts';
 import type { Claims } from './single-use-token.ts';
 
 /*
- * A control node asks a host that is not linked to it for a link (decision 0102): POST on the host's
- * internal port, with a token (part-requests.ts) that names the node. The answer is 204 once the host
- * is registered there; a failure is told as the data endpoint tells it (data-protocol.ts).
+ * A control node asks a host that is not linked to it for a link (decision 0102): POST on the
+ * host's internal port, with a token (part-requests.ts) that names the node. The answer is 204 once
+ * the host is registered there; a failure is told as the data endpoint tells it (data-protocol.ts).
  */
 
 export const LINK_REQUEST_PATH = '/link-request';

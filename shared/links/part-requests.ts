@@ -23,8 +23,8 @@ import { type Claims, signOnce, SingleUseTokens } from './single-use-token.ts';
  * Requests from one part of the cluster to an agent's internal port: this module alone builds them
  * and admits them (docs/decisions/0019). Each carries a token that names the receiving host and a
  * digest of the request's whole head, so the receiver knows that the head is what was sent and that
- * the body ends where the sender says. A request smuggled into the connection has no such token, and
- * the token of the request after it does not fit.
+ * the body ends where the sender says. A request smuggled into the connection has no such token,
+ * and the token of the request after it does not fit.
  */
 
 const PROOF_HEADER = 'x-berth-proof';
@@ -35,7 +35,9 @@ const PER_CONNECTION = new Set([
   ...['te', 'trailer', 'transfer-encoding', 'upgrade', 'content-length', PROOF_HEADER],
 ]);
 
-/** The headers to forward, in their order and spelling: none about the connection or the framing. */
+/**
+ * The headers to forward, in their order and spelling: none about the connection or the framing.
+ */
 export const endToEndHeaders = (rawHeaders: readonly string[]): string[] =>
   rawHeaders.filter((_, index) => {
     const name = rawHeaders[index - (index % 2)] ?? '';
@@ -56,9 +58,9 @@ function digestOf({ method, target, framing, rawHeaders }: Head): string {
 }
 
 /**
- * Makes Node write the head byte by byte as it was read. For a request that expects 100-continue Node
- * would encode it as UTF-8, which changes bytes above 127. Call this once the head is queued and
- * before anything is written.
+ * Makes Node write the head byte by byte as it was read. For a request that expects 100-continue
+ * Node would encode it as UTF-8, which changes bytes above 127. Call this once the head is queued
+ * and before anything is written.
  */
 function keepHeadBytes(sent: ClientRequest): void {
   const queued = Reflect.get(sent, 'outputData') as { encoding?: string | undefined }[];
@@ -187,8 +189,8 @@ export class PartRequestGate {
   }
 
   /**
-   * Wraps a handler so that it sees only requests of the cluster for this host, each once. Any other
-   * request is refused here and ends its connection.
+   * Wraps a handler so that it sees only requests of the cluster for this host, each once. Any
+   * other request is refused here and ends its connection.
    * @param handle receives the facts that the sender vouches for
    */
   admitting(purpose: PartPurpose, handle: PartRequestHandler): RequestListener {

@@ -3,7 +3,8 @@ import Type from 'typebox';
 /*
  * Which control nodes and agents work together (docs/decisions/0083). The version counts what both
  * ends must know: frames, jobs, and requests between parts. It rises when one end would have to
- * do something that the other cannot read; optional fields and new kinds of jobs need no new version.
+ * do something that the other cannot read; optional fields and new kinds of jobs need no new
+ * version.
  */
 
 /** The versions that a part speaks, from its oldest to its newest. */

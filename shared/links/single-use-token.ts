@@ -3,8 +3,9 @@ import { LIMITS } from '../limits.ts';
 import { type Ring, signToken, verifyToken } from '../secrets.ts';
 
 /*
- * Tokens with which the parts of a cluster authenticate to each other. Each is accepted once and for
- * a few seconds only, so one that was read on its way cannot be used again (docs/decisions/0020).
+ * Tokens with which the parts of a cluster authenticate to each other. Each is accepted once and
+ * for a few seconds only, so one that was read on its way cannot be used again
+ * (docs/decisions/0020).
  */
 
 export type Claims = Readonly<Record<string, unknown>>;
@@ -31,7 +32,9 @@ export function signOnce(
 export class SingleUseTokens {
   readonly #secrets: Ring<string>;
   readonly #begunAt = performance.now();
-  /** Used tokens in two generations, each kept for the longest time that a token can be valid here. */
+  /**
+   * Used tokens in two generations, each kept for the longest time that a token can be valid here.
+   */
   #recent = new Set<string>();
   #former = new Set<string>();
   #turnedAt = performance.now();

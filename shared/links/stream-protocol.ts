@@ -7,11 +7,11 @@ import { compile, taggedUnion } from '../validate.ts';
 import { parseJson } from '../json.ts';
 
 /*
- * The agent link: a WebSocket from an agent to a control node of its region. In a large region not all
- * are linked with all (decision 0102).
+ * The agent link: a WebSocket from an agent to a control node of its region. In a large region not
+ * all are linked with all (decision 0102).
  *
- * Each message is binary: a 4-byte big-endian length, a JSON header of that length, then the body, in
- * parts of the lengths that the header's `body` lists (a command's output; none in most frames).
+ * Each message is binary: a 4-byte big-endian length, a JSON header of that length, then the body,
+ * in parts of the lengths that the header's `body` lists (a command's output; none in most frames).
  */
 
 /** Absolute URLs in which a path can be appended: without query and fragment. */
@@ -38,7 +38,9 @@ export const HostLoad = Type.Object({
     memoryMibUsed: Type.Integer({ minimum: 0 }),
     vcpus: Type.Integer({ minimum: 0 }),
     vcpusUsed: Type.Integer({ minimum: 0 }),
-    /** Whether new sandboxes would be refused: little free space or memory, or an operator's order. */
+    /**
+     * Whether new sandboxes would be refused: little free space or memory, or an operator's order.
+     */
     isLow: Type.Boolean(),
   }),
   /** Builds of images that run or wait, and how many run at once; absent or 0: it builds none. */
@@ -63,8 +65,9 @@ export const NO_SANDBOXES: HostLoad['sandboxes'] = {
 };
 
 /**
- * Whether the host keeps the link only because the node has asked for it: the node closes it when it
- * is not used for a while (decision 0102). Absent: it is one of the links that the host has chosen.
+ * Whether the host keeps the link only because the node has asked for it: the node closes it when
+ * it is not used for a while (decision 0102). Absent: it is one of the links that the host has
+ * chosen.
  */
 const isSpare = Type.Optional(Type.Boolean());
 

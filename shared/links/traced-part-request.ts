@@ -1,7 +1,9 @@
 import { continueInSpan, type NewSpan, type SpanWork } from '../spans.ts';
 import type { Claims } from './single-use-token.ts';
 
-/** Does the work of a request that another part of the cluster sent, in a span within the sender's. */
+/**
+ * Does the work of a request that another part of the cluster sent, in a span within the sender's.
+ */
 export const servePartInSpan = <T>(
   claims: Claims,
   span: NewSpan,

@@ -18,7 +18,9 @@ const OCTET = '(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)';
 const ADDRESS = new RegExp(`^${OCTET}(\\.${OCTET}){3}$`, 'u');
 const BLOCK = new RegExp(`^${OCTET}(\\.${OCTET}){3}/(3[0-2]|[12]?\\d)$`, 'u');
 const LABEL = /^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$/u;
-/** Names that end so are read as addresses by some (WHATWG URL, "ends in a number"), or by people. */
+/**
+ * Names that end so are read as addresses by some (WHATWG URL, "ends in a number"), or by people.
+ */
 const NUMBER = /^([\d_-]+|0x[0-9a-f]*)$/u;
 const NAME_LENGTH_MAX = 253; // RFC 1035, without the root's dot.
 

@@ -10,7 +10,9 @@ export type DiskStatus = (typeof diskStatuses)[number];
 
 const uidMax = 4_294_967_294;
 
-/** Owner and mode of a disk's root directory, given at creation; `mode` is decimal (0o755 = 493). */
+/**
+ * Owner and mode of a disk's root directory, given at creation; `mode` is decimal (0o755 = 493).
+ */
 export const RootAttrs = Type.Object(
   {
     uid: Type.Optional(

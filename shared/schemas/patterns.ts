@@ -1,8 +1,8 @@
 /*
  * Patterns of the API's description for texts that services read themselves, because they can say
- * better than a pattern what is wrong. JSON Schema counts characters where some limits are bytes; the
- * descriptions of the fields say so. test/system/described-requests.test.ts shows that patterns and
- * services agree.
+ * better than a pattern what is wrong. JSON Schema counts characters where some limits are bytes;
+ * the descriptions of the fields say so. test/system/described-requests.test.ts shows that patterns
+ * and services agree.
  */
 
 const whole = (source: string): string => `^(?:${source})$`;

@@ -106,7 +106,9 @@ export function readRedisTarget(settings: Static<typeof RedisSettings>): RedisTa
   };
 }
 
-/** Where Redis fails over, one replica has a change before its answer, unless it is set otherwise. */
+/**
+ * Where Redis fails over, one replica has a change before its answer, unless it is set otherwise.
+ */
 export const confirmingReplicas = ({
   REDIS_CONFIRMING_REPLICAS: replicas,
   REDIS_URL: url,

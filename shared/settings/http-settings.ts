@@ -23,8 +23,8 @@ export interface HttpSettings {
 }
 
 /**
- * How much longer the internal port waits for a peer that stalls. Control can tell whether its caller
- * or the host is slow and must give up first.
+ * How much longer the internal port waits for a peer that stalls. Control can tell whether its
+ * caller or the host is slow and must give up first.
  */
 const INTERNAL_PATIENCE = 3;
 

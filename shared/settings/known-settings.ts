@@ -21,7 +21,9 @@ const known = new Set(
 
 /** Names that Node, OpenSSL and the C library read, which a configuration file may hold as well. */
 const FOREIGN = /^(?:NODE|SSL|LC)_|^(?:LANG|TZ)$/u;
-/** Variables of the command line, which may be exported where a service is started (docs/cli.md). */
+/**
+ * Variables of the command line, which may be exported where a service is started (docs/cli.md).
+ */
 const OF_CLIENTS: ReadonlySet<string> = new Set(['BERTH_URL', 'BERTH_API_KEY', 'BERTH_PROFILE']);
 /** Only these can be told from other programs' variables in an environment. */
 const OWN = /^(?:BERTH_(?!TEST_)|OTEL_)/u;

@@ -86,7 +86,10 @@ export interface TracingConfig {
 const readPairs = (items: readonly string[]): Record<string, string> =>
   Object.fromEntries(items.map(readPair).filter((pair) => pair !== undefined));
 
-/** @returns undefined when traces are off. @throws ConfigurationError when settings do not go together */
+/**
+ * @returns undefined when traces are off.
+ * @throws ConfigurationError when settings do not go together
+ */
 export function readTracing(settings: Static<typeof TracingSettings>): TracingConfig | undefined {
   const { OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_EXPORTER_OTLP_HEADERS: headers } = settings;
   const { OTEL_TRACES_SAMPLER: sampler, OTEL_TRACES_SAMPLER_ARG: ratio } = settings;

@@ -83,7 +83,9 @@ export class Certificates {
     }
   }
 
-  /** However often anything changes beside the files, they are read again at most every SETTLE_MS. */
+  /**
+   * However often anything changes beside the files, they are read again at most every SETTLE_MS.
+   */
   #watchDirectory(directory: string, log: Logger): void {
     let due: NodeJS.Timeout | undefined;
     const reload = (): void => {
@@ -114,7 +116,10 @@ export class Certificates {
   }
 }
 
-/** The certificate that the settings name, if they name one. @throws Error as {@link Certificates.open} */
+/**
+ * The certificate that the settings name, if they name one.
+ * @throws Error as {@link Certificates.open}
+ */
 export const openCertificates = async (
   paths: CertificatePaths | undefined,
   log: Logger,

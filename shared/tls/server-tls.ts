@@ -2,7 +2,10 @@ import type { Server } from 'node:http';
 import type { Server as TlsServer, ServerOptions } from 'node:https';
 import type { Certificates } from './certificates.ts';
 
-/** Options of a server with these certificates. With an authority, it refuses peers without a certificate. */
+/**
+ * Options of a server with these certificates. With an authority, it refuses peers without a
+ * certificate.
+ */
 export const serverTlsOptions = (certificates: Certificates): ServerOptions => ({
   ...certificates.contents,
   requestCert: certificates.areMutual,

@@ -8,8 +8,8 @@ interface Observed {
 }
 
 /**
- * Opens the log of a process, and switches traces on if the configuration asks for them. The packages
- * of OpenTelemetry take time and memory, so they are loaded only then.
+ * Opens the log of a process, and switches traces on if the configuration asks for them. The
+ * packages of OpenTelemetry take time and memory, so they are loaded only then.
  * @param identity the process's id, by the name that the log has for it
  */
 export async function observe(

@@ -86,8 +86,8 @@ export class SpanTracer implements Tracer {
   }
 
   /**
-   * The span under way. Timers and actors that a request started run on in its context: once its span
-   * has ended, what they do is no longer part of its trace.
+   * The span under way. Timers and actors that a request started run on in its context: once its
+   * span has ended, what they do is no longer part of its trace.
    */
   get #current(): Span | undefined {
     const span = trace.getActiveSpan();

@@ -29,9 +29,9 @@ const adminUrlOf = ({ environment }: StackNode): string =>
   `http://127.0.0.1:${environment['AGENT_ADMIN_PORT']}/readyz`;
 
 /**
- * How the processes reach each other; each relay can be disturbed alone: `links` from both agents to
- * control, `redis` from the second host to Redis, `internal` from control and the other host to the
- * second host's internal port.
+ * How the processes reach each other; each relay can be disturbed alone: `links` from both agents
+ * to control, `redis` from the second host to Redis, `internal` from control and the other host to
+ * the second host's internal port.
  */
 type Relays = Readonly<Record<'links' | 'redis' | 'internal', Relay>>;
 

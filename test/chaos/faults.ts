@@ -125,8 +125,8 @@ const READY_MS_MAX = 15_000;
 const ATTACHES_AFTER_MS = 1_500;
 
 /**
- * The agent is killed while it attaches disks to loop devices, which takes seconds. What it began is
- * done when it is gone and the next agent, as fast as ever, has attached the same disks.
+ * The agent is killed while it attaches disks to loop devices, which takes seconds. What it began
+ * is done when it is gone and the next agent, as fast as ever, has attached the same disks.
  */
 async function killAgentInSlowCalls(cluster: Cluster, fault: Fault): Promise<Lifted> {
   const { host, lastsMs, choice } = fault;

@@ -33,8 +33,9 @@ const HOSTS = 3;
 const CONTROLS = 2;
 
 /**
- * A cluster on machines of its own (`TestCluster`): three hosts, each with its own mount of one Ceph,
- * two control nodes behind haproxy, three Redis with Sentinels, TLS everywhere. All is supervised.
+ * A cluster on machines of its own (`TestCluster`): three hosts, each with its own mount of one
+ * Ceph, two control nodes behind haproxy, three Redis with Sentinels, TLS everywhere. All is
+ * supervised.
  */
 export class MachineCluster implements System<MachineFaultKind> {
   readonly cluster: TestCluster;
@@ -126,7 +127,10 @@ export class MachineCluster implements System<MachineFaultKind> {
     return listed.split('\n').filter(Boolean);
   }
 
-  /** The server that the Sentinels take for the primary. @returns undefined when they cannot tell */
+  /**
+   * The server that the Sentinels take for the primary.
+   * @returns undefined when they cannot tell
+   */
   async primary(): Promise<{ supervisor: Supervisor; machine: NetworkMachine } | undefined> {
     const node = await this.cluster.redis.primary().catch(() => undefined);
     const supervisor = node && this.#redis.get(node);

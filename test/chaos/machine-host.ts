@@ -56,7 +56,10 @@ export const storageOf = ({ mount }: MountedHost): string => join(mount.director
 /** Where a host of virtual machines has them: on the storage, so that they move. */
 export const sandboxesOf = ({ mount }: MountedHost): string => join(mount.directory, 'sandboxes');
 
-/** A host that can lose its power, and that its operator boots anew once it was shut out of the storage. */
+/**
+ * A host that can lose its power, and that its operator boots anew once it was shut out of the
+ * storage.
+ */
 export class MachineHost {
   readonly agent: Supervisor;
   readonly node: ClusterNode;

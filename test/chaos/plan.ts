@@ -66,7 +66,10 @@ export const MACHINE_RULES = {
 
 export type MachineFaultKind = keyof typeof MACHINE_RULES;
 
-/** A fault of the plan. Which process it hits can depend on what runs then; everything else is drawn. */
+/**
+ * A fault of the plan. Which process it hits can depend on what runs then; everything else is
+ * drawn.
+ */
 export interface Fault<Kind extends string = string> {
   /** Since the beginning of the round. */
   readonly atMs: number;

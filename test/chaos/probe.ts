@@ -23,7 +23,9 @@ export class Probe implements AsyncDisposable {
     this.#probing = this.#probe();
   }
 
-  /** Milliseconds from that time until callers were served again; undefined when they are not yet. */
+  /**
+   * Milliseconds from that time until callers were served again; undefined when they are not yet.
+   */
   recoveryMs(since: number): number | undefined {
     const first = this.#served.find(({ begunAt }) => begunAt >= since);
     return first === undefined ? undefined : first.endedAt - since;

@@ -20,7 +20,9 @@ function wordsOf({ attachMs = 0, mountMs = 0, syncMs = 0 }: Delays): Uint8Array 
   return new Uint8Array(Uint32Array.of(attachMs, mountMs, syncMs).buffer);
 }
 
-/** Delays system calls of an agent and of the programs that it starts (test/fixtures/slow-calls.c). */
+/**
+ * Delays system calls of an agent and of the programs that it starts (test/fixtures/slow-calls.c).
+ */
 export class SlowCalls {
   readonly #library: string;
   readonly #control: string;

@@ -11,7 +11,9 @@ const run = promisify(execFile);
 export class SmallStorage {
   static readonly reserveBytes = 128 * MiB;
   static readonly #sizeBytes = 3072 * MiB;
-  /** Commands are ended at a quarter of the reserve: below that, and not so little that writes fail. */
+  /**
+   * Commands are ended at a quarter of the reserve: below that, and not so little that writes fail.
+   */
   static readonly #leftWhenFull = 0.2;
 
   /** The file system's path; `directory` is for disks, the rest for the test's own files. */

@@ -51,7 +51,8 @@ export class Supervisor {
   /**
    * Kills it and starts it again.
    * @param around what is done instead of killing it alone, and before it is started
-   * @returns when it was started, on the clock of performance.now(), or undefined when it did not run
+   * @returns when it was started, on the clock of performance.now(), or undefined when it did not
+   *   run
    */
   async kill(restartAfterMs: number, around: Around = {}): Promise<number | undefined> {
     if (this.#restart !== undefined || !this.daemon.isRunning) return undefined;

@@ -17,7 +17,10 @@ export interface System<Kind extends string = string> {
   plan(seed: number, round: number, roundMs: number, only?: readonly string[]): Fault<Kind>[];
   /** Does what the plan says, and mends it again. */
   inject(fault: Fault<Kind>): Promise<Lifted>;
-  /** Mends everything. Resolves once all parts are ready. @throws Error when one does not get there */
+  /**
+   * Mends everything. Resolves once all parts are ready.
+   * @throws Error when one does not get there
+   */
   mend(): Promise<void>;
   saveLogs(directory: string): Promise<void>;
   /** Ends everything; what is left on this machine is a finding. */

@@ -67,7 +67,9 @@ async function refusal(call: Promise<unknown>): Promise<[string, number | undefi
   return ['none', undefined];
 }
 
-/** Puts the files that the disk lacks or has otherwise, by size and MD5, as syncing tools decide. */
+/**
+ * Puts the files that the disk lacks or has otherwise, by size and MD5, as syncing tools decide.
+ */
 async function syncFiles(s3: S3Client, Bucket: string, files: ReadonlyMap<string, string>) {
   const there = new Map<string, string | undefined>();
   for await (const page of paginateListObjectsV2({ client: s3 }, { Bucket, Prefix: 'synced/' })) {

@@ -1,6 +1,7 @@
 /*
- * The TypeScript client, packed and installed as its users do it: one suite under two releases of Node and
- * in a browser; then a session that outlives everything between the client and its process.
+ * The TypeScript client, packed and installed as its users do it: one suite under two releases of
+ * Node and in a browser; then a session that outlives everything between the client and its
+ * process.
  */
 import { execFile } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';

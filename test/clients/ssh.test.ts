@@ -1,4 +1,7 @@
-/* Debian's OpenSSH client, with `berth sandbox ssh-proxy` as its ProxyCommand; at full length into a virtual machine. */
+/*
+ * Debian's OpenSSH client, with `berth sandbox ssh-proxy` as its ProxyCommand; at full length into
+ * a virtual machine.
+ */
 import assert from 'node:assert';
 import { execFile, spawn } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';

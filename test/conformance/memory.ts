@@ -8,7 +8,10 @@ import { type DriverContext, ownSpec, ownSpecs } from './lifecycle.ts';
 
 const never = new AbortController().signal;
 
-/** Goes on in memory where the source of a fork is, if the driver copies it; from the disk otherwise. */
+/**
+ * Goes on in memory where the source of a fork is, if the driver copies it; from the disk
+ * otherwise.
+ */
 async function broughtUp(t: ExecutionContext<DriverContext>, child: MachineSpec): Promise<Machine> {
   const { driver } = t.context;
   t.is(await driver.hasCheckpoint(child.vmId), driver.traits.forksHaveMemory);

@@ -1,6 +1,6 @@
 /*
- * The driver of virtual machines does what every driver does, and confines, bounds and describes its
- * machines. Each test has a machine of its own but those that only look.
+ * The driver of virtual machines does what every driver does, and confines, bounds and describes
+ * its machines. Each test has a machine of its own but those that only look.
  */
 import assert from 'node:assert';
 import { spawn } from 'node:child_process';

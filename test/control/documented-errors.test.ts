@@ -570,14 +570,19 @@ const specialCodes: Readonly<Record<string, string>> = {
   'execOnDisks 409': 'delegation_conflict',
 };
 
-/** Nothing that is stored about keys can be read wrongly, so that nothing but a bug causes a 500. */
+/**
+ * Nothing that is stored about keys can be read wrongly, so that nothing but a bug causes a 500.
+ */
 const withoutStoredText = new Set([
   ...['listWebhooks', 'createWebhook', 'deleteWebhook', 'listWebhookDeliveries'],
   ...['getUsage', 'listActivity', 'listApiKeys', 'createApiKey', 'deleteApiKey'],
   ...['createSandbox', 'joinHost'],
 ]);
 
-/** These need a sandbox that runs (test/system/sandboxes.test.ts, snapshots.test.ts), or a host that does not answer. */
+/**
+ * These need a sandbox that runs (test/system/sandboxes.test.ts, snapshots.test.ts), or a host that
+ * does not answer.
+ */
 const needsSandbox = (operationId: string, status: number): boolean =>
   (/Sandbox|Snapshot/u.test(operationId) && [409, 504].includes(status)) ||
   needsSandboxFile(operationId, status);

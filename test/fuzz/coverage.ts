@@ -7,8 +7,8 @@ const sources = ['agent/', 'control/', 'shared/'].map((directory) => `${root}${d
 type Covered = Map<string, Uint8Array>;
 
 /**
- * Which parts of our sources were run, as V8 counts them itself: no code has to be instrumented, and
- * positions are those of the TypeScript that Node runs.
+ * Which parts of our sources were run, as V8 counts them itself: no code has to be instrumented,
+ * and positions are those of the TypeScript that Node runs.
  */
 export class Coverage implements Disposable {
   readonly #session = new Session();

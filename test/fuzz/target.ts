@@ -11,7 +11,8 @@ export interface Target {
   readonly executions?: number;
   /**
    * Gives the input to the boundary and checks what must hold of its answer.
-   * @throws anything when it does not hold; refusals that are part of the boundary it catches itself
+   * @throws anything when it does not hold; refusals that are part of the boundary it catches
+   *   itself
    */
   run(input: Buffer): void | Promise<void>;
 }
@@ -29,7 +30,9 @@ export function unlessRefused<T>(isRefusal: Refusal, work: () => T): T | undefin
   }
 }
 
-/** Whether an error was thrown on purpose. Errors of the language itself (TypeError …) are defects. */
+/**
+ * Whether an error was thrown on purpose. Errors of the language itself (TypeError …) are defects.
+ */
 export const isOwnError: Refusal = (error) =>
   error instanceof Error &&
   !(error instanceof TypeError) &&

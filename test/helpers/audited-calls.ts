@@ -7,7 +7,9 @@ import type { ActivityEvent } from '../../shared/schemas/activity.ts';
 import { ApiClient, type SeenReply } from './api.ts';
 import type { Stack } from './stack.ts';
 
-/** Whether a call of it has to be in the log: decided without its `event`, which could be missing. */
+/**
+ * Whether a call of it has to be in the log: decided without its `event`, which could be missing.
+ */
 export const isChange = ({ method, scope }: Route): boolean => method !== 'get' && scope !== 'read';
 
 export async function readAuditLog(file: string): Promise<ActivityEvent[]> {

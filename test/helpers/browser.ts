@@ -7,7 +7,9 @@ import { settledWithin } from '../../shared/settled-within.ts';
 const KILL_AFTER_MS = 5_000;
 const noNetlink = new URL('../fixtures/no-netlink.c', import.meta.url).pathname;
 
-/** Builds what keeps a browser from hearing of network interfaces; see test/fixtures/no-netlink.c. */
+/**
+ * Builds what keeps a browser from hearing of network interfaces; see test/fixtures/no-netlink.c.
+ */
 async function buildNoNetlink(directory: string): Promise<string> {
   const library = join(directory, 'no-netlink.so');
   const flags = ['-std=c11', '-O2', '-Wall', '-Wextra', '-Werror', '-fPIC', '-shared'];
@@ -16,8 +18,8 @@ async function buildNoNetlink(directory: string): Promise<string> {
 }
 
 /**
- * Opens a page in a headless browser with a profile of its own below `directory`. The page tells its
- * findings by itself, to a server of the test.
+ * Opens a page in a headless browser with a profile of its own below `directory`. The page tells
+ * its findings by itself, to a server of the test.
  * @param more further options of the browser
  */
 export async function openPage(

@@ -68,8 +68,8 @@ export class BucketFront implements AsyncDisposable {
   readonly #tls: Tls | undefined;
   readonly #server: Server;
   /**
-   * `away` breaks every connection, `unlisted` those of listings; `busy` answers every fourth request
-   * with 503 SlowDown.
+   * `away` breaks every connection, `unlisted` those of listings; `busy` answers every fourth
+   * request with 503 SlowDown.
    */
   mode: 'open' | 'away' | 'unlisted' | 'busy' = 'open';
   /** Decides about each request, in the mode `open`. */

@@ -29,8 +29,8 @@ export const makeCold = (count: number): string =>
   `for i in $(seq 0 ${count - 1}); do seq $((10000000 + i * 7)) $((10000000 + i * 7 + ${SMALL - 1})) > cold-$i; done`;
 
 /**
- * Writes files of a disk and reads others while the parts below it are killed, and knows what may be
- * there afterwards. What it finds wrong is in `violations`.
+ * Writes files of a disk and reads others while the parts below it are killed, and knows what may
+ * be there afterwards. What it finds wrong is in `violations`.
  */
 export class BucketLoad {
   readonly #api: ApiClient;

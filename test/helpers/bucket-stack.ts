@@ -33,8 +33,8 @@ type OnEach = (
 ) => void;
 
 /**
- * Tests of a file that share one stack and the servers that it names besides the stack itself, which
- * is a server of buckets, too.
+ * Tests of a file that share one stack and the servers that it names besides the stack itself,
+ * which is a server of buckets, too.
  */
 export function bucketTest(
   names: readonly Exclude<ServerName, 'a Berth disk'>[],

@@ -46,7 +46,10 @@ async function endOfInput(child: ChildProcess): Promise<void> {
   await ended;
 }
 
-/** CephFS of one monitor, one manager, one metadata server and two OSDs, with two copies of everything. */
+/**
+ * CephFS of one monitor, one manager, one metadata server and two OSDs, with two copies of
+ * everything.
+ */
 export class CephFs implements AsyncDisposable {
   readonly ceph: Ceph;
   readonly mounts: CephMount[] = [];

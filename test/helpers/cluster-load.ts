@@ -34,8 +34,9 @@ interface LoadReport {
 }
 
 /**
- * Callers that use a cluster as different clients do, each in turn as soon as it is answered. A call
- * that is refused with 503 and `Retry-After` is made again, as the documentation asks of clients.
+ * Callers that use a cluster as different clients do, each in turn as soon as it is answered. A
+ * call that is refused with 503 and `Retry-After` is made again, as the documentation asks of
+ * clients.
  */
 export class ClusterLoad {
   readonly #api: ApiClient;

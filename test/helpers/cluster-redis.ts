@@ -22,7 +22,10 @@ export interface RedisPlace {
   issue(machine: NetworkMachine): Promise<{ cert: string; key: string }>;
 }
 
-/** The Redis of a cluster: one server, or three with a Sentinel beside each, as docs/operations.md has them. */
+/**
+ * The Redis of a cluster: one server, or three with a Sentinel beside each, as docs/operations.md
+ * has them.
+ */
 export class ClusterRedis {
   readonly servers: ClusterNode[] = [];
   readonly sentinels: Daemon[] = [];

@@ -12,8 +12,8 @@ export interface Focus {
 const STOPS_MAX = 80;
 
 /**
- * The focus as it is seen. A field that is not drawn is seen as its label, and an editor or a terminal
- * as its frame, where a caret shows the focus.
+ * The focus as it is seen. A field that is not drawn is seen as its label, and an editor or a
+ * terminal as its frame, where a caret shows the focus.
  */
 const FOCUS = `(() => {
   const at = document.activeElement;

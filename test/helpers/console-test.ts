@@ -71,7 +71,8 @@ export async function endConsole(context: Partial<ConsoleContext>): Promise<void
   ending.use(toControl);
   if (stack !== undefined) {
     ending.defer(async () => {
-      // Sandboxes outlive an agent that a test has ended, and frozen ones are paused: it removes both.
+      // Sandboxes outlive an agent that a test has ended, and frozen ones are paused: it removes
+      // both.
       if (!stack.agent.isRunning) await stack.startAgent();
       await stack.stop();
     });

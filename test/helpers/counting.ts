@@ -1,7 +1,7 @@
 /**
- * A command for a sandbox that counts in memory until it is killed, and appends each number to a file:
- * readers never see half of a line that is appended. It waits without starting a program, since under
- * emulation each start takes a processor for some 30 ms.
+ * A command for a sandbox that counts in memory until it is killed, and appends each number to a
+ * file: readers never see half of a line that is appended. It waits without starting a program,
+ * since under emulation each start takes a processor for some 30 ms.
  * @param seconds between two numbers
  */
 export const countInto = (path: string, seconds: number): string =>

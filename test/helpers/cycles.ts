@@ -1,6 +1,7 @@
 /**
  * @param graph by name, what it depends on
- * @returns one cycle as the names on it, the first repeated at the end; undefined when there is none
+ * @returns one cycle as the names on it, the first repeated at the end; undefined when there is
+ *   none
  */
 export function findCycle(graph: ReadonlyMap<string, ReadonlySet<string>>): string[] | undefined {
   const done = new Set<string>();

@@ -5,7 +5,9 @@ import { readFile } from 'node:fs/promises';
 
 export type Environment = Record<string, string>;
 
-/** A process of a test's stack: started, stopped or killed by the test, its output kept in a file. */
+/**
+ * A process of a test's stack: started, stopped or killed by the test, its output kept in a file.
+ */
 export class Daemon {
   readonly name: string;
   readonly logPath: string;

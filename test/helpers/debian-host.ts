@@ -14,7 +14,9 @@ export const ADDRESS = '10.0.2.15';
 /** Everything takes a multiple of its time on an emulated processor. */
 const WAIT_MS_MAX = 900_000;
 const CONSOLE_LINES = 40;
-/** Nested virtualization and the widest addresses are what Debian's kernel stumbles over, emulated. */
+/**
+ * Nested virtualization and the widest addresses are what Debian's kernel stumbles over, emulated.
+ */
 const PROCESSOR = 'max,svm=off,la57=off,-erms,-fsrm';
 const run = promisify(execFile);
 /** Options of ssh and scp. A host that is slow is waited for, and one that is gone is not. */

@@ -1,6 +1,7 @@
 /*
  * Time that only a test moves: timers, `Date`, `performance` and the host's monotonic clock for the
- * whole process, libraries included (decision 0031). What does not wait for a timer goes on as ever.
+ * whole process, libraries included (decision 0031). What does not wait for a timer goes on as
+ * ever.
  */
 import { syncBuiltinESMExports } from 'node:module';
 import FakeTimers, { type Clock } from '@sinonjs/fake-timers';
@@ -39,14 +40,17 @@ export class FakeTime implements Disposable {
     syncBuiltinESMExports(); // For `import { setTimeout } from 'node:timers/promises'`.
   }
 
-  /** The host's monotonic clock: nothing sets it, not even another process in the place of this one. */
+  /**
+   * The host's monotonic clock: nothing sets it, not even another process in the place of this one.
+   */
   get monotonicMs(): number {
     return this.#beganMs + performance.now();
   }
 
   /**
-   * Something outside of this process, which has to answer before anything can be said to rest. Answers
-   * come in the order of the calls, each after everything that followed from the one before.
+   * Something outside of this process, which has to answer before anything can be said to rest.
+   * Answers come in the order of the calls, each after everything that followed from the one
+   * before.
    * @param abandoned settles when nobody waits for the answer any more: it may never come
    */
   async wait<T>(call: Promise<T>, abandoned?: Promise<void>): Promise<T> {
@@ -96,7 +100,9 @@ export class FakeTime implements Disposable {
     this.#clock.setSystemTime(now);
   }
 
-  /** Another process is in the place of this one: timers are gone, and `performance` begins anew. */
+  /**
+   * Another process is in the place of this one: timers are gone, and `performance` begins anew.
+   */
   forgetTimers(): void {
     const { now } = this.#clock;
     this.#beganMs = this.monotonicMs;

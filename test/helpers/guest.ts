@@ -1,7 +1,7 @@
 /*
- * The guest agent as an ordinary process: PID 1 of namespaces of its own, with a socket in the place
- * of the virtual machine's port. `GuestPort` is what lies between the two there: connections of the
- * host come and go, and what is under way when one goes is cut at any byte.
+ * The guest agent as an ordinary process: PID 1 of namespaces of its own, with a socket in the
+ * place of the virtual machine's port. `GuestPort` is what lies between the two there: connections
+ * of the host come and go, and what is under way when one goes is cut at any byte.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -18,7 +18,9 @@ const directory = new URL('../../agent/guest', import.meta.url).pathname;
 
 export interface GuestBuild {
   readonly name: string;
-  /** Whether it runs under qemu-user, which knows neither openat2 nor children that share memory. */
+  /**
+   * Whether it runs under qemu-user, which knows neither openat2 nor children that share memory.
+   */
   readonly isEmulated: boolean;
   /** The command that runs it: its path, behind the emulator's where it needs one. */
   command(): Promise<readonly string[]>;
@@ -38,7 +40,8 @@ function makeOnce(target: string): Promise<string> {
 
 /**
  * The plain build. With BERTH_TEST_FULL=1 also one that reports every wrong memory access, and the
- * one of arm64, whose system calls qemu-user translates; the commands that it starts are the host's.
+ * one of arm64, whose system calls qemu-user translates; the commands that it starts are the
+ * host's.
  */
 export const guestBuilds: readonly GuestBuild[] = [
   { name: 'guest', isEmulated: false, command: async () => [`${directory}/build/guest`] },
@@ -62,8 +65,8 @@ export const guestBuilds: readonly GuestBuild[] = [
 export const nativeGuestBuilds = guestBuilds.filter(({ isEmulated }) => !isEmulated);
 
 /*
- * The agent writes to /etc and /run and mounts at /mnt; here these are the namespace's own. The shell
- * makes sure that the agent kills nobody outside.
+ * The agent writes to /etc and /run and mounts at /mnt; here these are the namespace's own. The
+ * shell makes sure that the agent kills nobody outside.
  */
 const PREPARE = [
   'test $$ = 1 || exit 99',

@@ -1,6 +1,7 @@
 /*
  * A guest without a virtual machine: it speaks the protocol of real guests over a stream in memory
- * and understands the few commands that tests use. It lives as long as its machine, whoever connects.
+ * and understands the few commands that tests use. It lives as long as its machine, whoever
+ * connects.
  */
 import { randomUUID } from 'node:crypto';
 import { duplexPair, type Duplex } from 'node:stream';

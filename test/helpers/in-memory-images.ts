@@ -1,4 +1,6 @@
-/* Images of a host that has no registry: a test says what each reference means, and when it comes. */
+/*
+ * Images of a host that has no registry: a test says what each reference means, and when it comes.
+ */
 import { type BuiltImage, type HeldImage } from '../../agent/images/built-image.ts';
 import {
   type BringOptions,

@@ -8,7 +8,9 @@ import { machineSpec } from './machine-spec.ts';
 
 const UID_BASE = 700_000_000;
 
-/** Lets the driver go on after a turn of the event loop, but for a guest that is not to be ready. */
+/**
+ * Lets the driver go on after a turn of the event loop, but for a guest that is not to be ready.
+ */
 const neverReady: Gate = (point) =>
   new Promise((resolve) => {
     if (point !== 'before boot guest') setImmediate(resolve);

@@ -1,8 +1,8 @@
 import * as fc from './fast-check.ts';
 
 /**
- * Values that `parseJson` reads. The generator likes to make the key `__proto__`, at any depth, which
- * `parseJson` refuses.
+ * Values that `parseJson` reads. The generator likes to make the key `__proto__`, at any depth,
+ * which `parseJson` refuses.
  */
 export const jsonValues = fc
   .jsonValue({ maxDepth: 8 })

@@ -4,9 +4,9 @@ import { basename, dirname, join } from 'node:path';
 const LOOK_EVERY_MS = 50;
 
 /**
- * The files of all loop devices of this machine, by the device's name, as the kernel has them. It is
- * synchronous since every stack looks twenty times a second: sysfs answers at once, and a read through
- * the thread pool costs many times as much.
+ * The files of all loop devices of this machine, by the device's name, as the kernel has them. It
+ * is synchronous since every stack looks twenty times a second: sysfs answers at once, and a read
+ * through the thread pool costs many times as much.
  */
 export function loopFiles(): Map<string, string> {
   const found = new Map<string, string>();
@@ -30,13 +30,15 @@ export function loopsOn(image: string): string[] {
 
 const DISK_IMAGE = 'image.ext4';
 
-/** Hosts may have the same storage at different places. Disks of sandboxes are at one place each. */
+/**
+ * Hosts may have the same storage at different places. Disks of sandboxes are at one place each.
+ */
 const imageOf = (file: string): string =>
   basename(file) === DISK_IMAGE ? basename(dirname(file)) : file;
 
 /**
- * Looks all the time whether two loop devices stand on one image below a directory: two writers, who
- * destroy its file system.
+ * Looks all the time whether two loop devices stand on one image below a directory: two writers,
+ * who destroy its file system.
  */
 export class LoopWatch {
   readonly #faults = new Set<string>();

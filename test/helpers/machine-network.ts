@@ -33,7 +33,11 @@ export class NetworkMachine {
     return listed.split('\n').filter(Boolean).map(Number);
   }
 
-  /** Runs a program here to its end. @returns what it printed. @throws Error with what it complained of */
+  /**
+   * Runs a program here to its end.
+   * @returns what it printed.
+   * @throws Error with what it complained of
+   */
   async run(command: readonly string[], environment: Environment = {}): Promise<string> {
     const [program = '', ...args] = [...this.within, ...command];
     const env = { PATH: process.env['PATH'] ?? '', ...environment };

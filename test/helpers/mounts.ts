@@ -2,8 +2,8 @@ import type { ApiClient } from './api.ts';
 import { outputOf } from './sandboxes.ts';
 
 /**
- * Tries to lock a file without waiting: `lockf` or `flock` of Python's fcntl, which every image of the
- * tests has. Prints `got` or `no`, and keeps the lock for a while.
+ * Tries to lock a file without waiting: `lockf` or `flock` of Python's fcntl, which every image of
+ * the tests has. Prints `got` or `no`, and keeps the lock for a while.
  */
 export const tryLock = (kind: 'lockf' | 'flock', path: string, seconds = 0): string =>
   [

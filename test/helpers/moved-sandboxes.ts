@@ -33,7 +33,9 @@ export const makeAll = async (region: MovingRegion, host: MovingHost): Promise<K
 
 const RESTS = new Set(['paused', 'stopped', 'failed', 'running']);
 
-/** Whether nothing about it changes any more: one that ran when its host was lost is started yet. */
+/**
+ * Whether nothing about it changes any more: one that ran when its host was lost is started yet.
+ */
 export const isResting = ({ state, exitReason }: Row): boolean =>
   RESTS.has(state) && (state !== 'failed' || exitReason !== 'host_lost');
 

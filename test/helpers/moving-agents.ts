@@ -25,7 +25,9 @@ export interface MovingAgentSettings {
   readonly armed: Armed | undefined;
 }
 
-/** A failpoint at which an agent kills itself, when it reaches that for the n-th time from now on. */
+/**
+ * A failpoint at which an agent kills itself, when it reaches that for the n-th time from now on.
+ */
 export interface Armed {
   readonly point: string;
   readonly nth: number;

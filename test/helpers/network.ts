@@ -4,7 +4,9 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 
-/** A network namespace with a link of its own to the host's, for processes that are to be cut off. */
+/**
+ * A network namespace with a link of its own to the host's, for processes that are to be cut off.
+ */
 export class Network {
   readonly #name: string;
   /** The host's end of the link; named here, the other end `peer` is seen in the namespace only. */

@@ -9,7 +9,9 @@ const sdk = join(import.meta.dirname, '../../clients/sdk');
 /** The scripts of the package run under the Node of this checkout. */
 const env = { ...process.env, PATH: `${dirname(process.execPath)}:${process.env['PATH'] ?? ''}` };
 
-/** An empty project outside this checkout, into which the client was installed as it is published. */
+/**
+ * An empty project outside this checkout, into which the client was installed as it is published.
+ */
 export class SdkProject {
   readonly directory: string;
 

@@ -10,7 +10,9 @@ export interface Sending {
   readonly localAddress?: string;
 }
 
-/** A request whose head is sent and whose body is the test's to send, on a connection of its own. */
+/**
+ * A request whose head is sent and whose body is the test's to send, on a connection of its own.
+ */
 export function beginRequest(url: string, options: Sending = {}): ClientRequest {
   const sent = httpRequest(url, { agent: false, ...options });
   sent.on('error', () => undefined); // Told by whoever waits for the answer.

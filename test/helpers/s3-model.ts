@@ -1,9 +1,9 @@
 import * as sdk from '@aws-sdk/client-s3';
 
 /*
- * The service model of S3, as the AWS SDK carries it: schemas are arrays whose first element is their
- * kind. Read here: 9 [_, namespace, name, traits, input], 3 structures [_, namespace, name, traits,
- * member names, member schemas], 1 lists [_, namespace, name, traits, item].
+ * The service model of S3, as the AWS SDK carries it: schemas are arrays whose first element is
+ * their kind. Read here: 9 [_, namespace, name, traits, input], 3 structures [_, namespace, name,
+ * traits, member names, member schemas], 1 lists [_, namespace, name, traits, item].
  */
 type Schema = readonly unknown[];
 

@@ -49,7 +49,8 @@ export interface ApiSandboxExec {
 
 /**
  * Whether the sandboxes of {@link sandboxSettings} are virtual machines. With
- * BERTH_TEST_RUNTIME=container they are containers: most tests of sandboxes and sessions hold for them.
+ * BERTH_TEST_RUNTIME=container they are containers: most tests of sandboxes and sessions hold for
+ * them.
  */
 export const runsMachines = process.env['BERTH_TEST_RUNTIME'] !== 'container';
 
@@ -207,7 +208,10 @@ export async function machineOf(id: string): Promise<number> {
   return pid;
 }
 
-/** The crash points of a stack's agents (agent/system/failpoint.ts), which were started with its settings. */
+/**
+ * The crash points of a stack's agents (agent/system/failpoint.ts), which were started with its
+ * settings.
+ */
 export class Failpoints {
   readonly #file: string;
 

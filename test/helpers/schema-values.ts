@@ -1,6 +1,6 @@
 /*
- * Values that a JSON Schema allows and values that it forbids, made from the schema alone: each bound,
- * each optional field, each wrong type, each missing field.
+ * Values that a JSON Schema allows and values that it forbids, made from the schema alone: each
+ * bound, each optional field, each wrong type, each missing field.
  */
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import formats from 'ajv-formats';
@@ -83,7 +83,9 @@ function endOfGroup(source: string, start: number): number {
   return source.length;
 }
 
-/** Lookaheads are no part of what texts are made of; whatever they forbid is left out afterwards. */
+/**
+ * Lookaheads are no part of what texts are made of; whatever they forbid is left out afterwards.
+ */
 function textsOf(pattern: string): fc.Arbitrary<string> {
   let source = pattern;
   for (let start = source.search(/\(\?[!=]/u); start >= 0; start = source.search(/\(\?[!=]/u)) {

@@ -1,4 +1,7 @@
-/* A client of process sessions, written from docs/sessions.md alone: it shares no code with the agent. */
+/*
+ * A client of process sessions, written from docs/sessions.md alone: it shares no code with the
+ * agent.
+ */
 import { EventEmitter, once } from 'node:events';
 import type { Socket } from 'node:net';
 import { WebSocket } from 'ws';

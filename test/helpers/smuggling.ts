@@ -1,9 +1,9 @@
 import { METHODS } from 'node:http';
 
 /*
- * Requests about which two HTTP parsers could disagree. Each carries, where one of the readings ends,
- * the head of a second request that is left open: whatever request follows on the same connection
- * between two servers would lend it its own headers, credentials among them.
+ * Requests about which two HTTP parsers could disagree. Each carries, where one of the readings
+ * ends, the head of a second request that is left open: whatever request follows on the same
+ * connection between two servers would lend it its own headers, credentials among them.
  */
 
 /** Targets of the open head and of the corpus' own requests. */

@@ -10,7 +10,8 @@ export interface StackContext {
 }
 
 /**
- * Tests of a file that share one stack, started before the first and stopped after the last of them.
+ * Tests of a file that share one stack, started before the first and stopped after the last of
+ * them.
  * @param prepare makes what they share besides, and puts it into their context
  */
 export function stackTest<Extra extends object = object>(

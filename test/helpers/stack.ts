@@ -258,7 +258,8 @@ export class Stack {
   }
 
   /**
-   * Another agent, a host of its own, not started yet, with the stack's settings but for those given.
+   * Another agent, a host of its own, not started yet, with the stack's settings but for those
+   * given.
    * @param within what starts it, with its arguments: the agent's command line follows them
    */
   async addAgent(settings: Environment = {}, within: readonly string[] = []): Promise<StackNode> {
@@ -342,7 +343,9 @@ export class Stack {
     await Promise.allSettled([...Stack.#running].map((stack) => stack.stop()));
   }
 
-  /** Stops everything, then asserts that nothing is left on the host and no image had two writers. */
+  /**
+   * Stops everything, then asserts that nothing is left on the host and no image had two writers.
+   */
   stop(): Promise<void> {
     Stack.#running.delete(this);
     return (this.#stopped ??= this.#stop());

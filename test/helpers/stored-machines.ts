@@ -149,8 +149,8 @@ interface StoredImages {
 }
 
 /**
- * Its machines hold the locks of their directories, as their shims do (shim.c), and their disks stand on
- * images as those of virtual machines do.
+ * Its machines hold the locks of their directories, as their shims do (shim.c), and their disks
+ * stand on images as those of virtual machines do.
  */
 export class StoredDriver extends InMemoryDriver {
   /** Whether this host takes machines of others. */

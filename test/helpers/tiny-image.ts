@@ -1,4 +1,6 @@
-/* An image other than the default one, in both of its forms: a shell, a few programs, and a user. */
+/*
+ * An image other than the default one, in both of its forms: a shell, a few programs, and a user.
+ */
 import { execFile } from 'node:child_process';
 import { mkdir, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -16,8 +16,8 @@ function toIndex(text: unknown): number {
 }
 
 /**
- * Text of any code points. It is what fast-check calls the unit 'binary', which takes most of a second
- * in each process to build a table of a million code points.
+ * Text of any code points. It is what fast-check calls the unit 'binary', which takes most of a
+ * second in each process to build a table of a million code points.
  */
 export const unicodeText = (constraints: Omit<fc.StringConstraints, 'unit'> = {}) =>
   fc.string({

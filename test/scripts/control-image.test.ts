@@ -34,7 +34,9 @@ async function configure(directory: string, authority: TestAuthority): Promise<v
   await copyFile(join(paths.root, 'docs/compose/compose.yaml'), join(directory, 'compose.yaml'));
 }
 
-/** A network of the test's own in the place of the host's, so that ports are the documented ones. */
+/**
+ * A network of the test's own in the place of the host's, so that ports are the documented ones.
+ */
 async function openNetwork(): Promise<AsyncDisposable & { readonly name: string }> {
   const name = `bt-${randomUUID().slice(0, 8)}`;
   await run('ip', 'netns', 'add', name);

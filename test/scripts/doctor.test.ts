@@ -73,7 +73,8 @@ test('every check reports, with the next step for what is not well, and a port t
     t.truthy(message);
     t.is(next === undefined, level === 'ok', message);
   }
-  // A guest boots, or the report says that it does not: never that all is well because there is a device.
+  // A guest boots, or the report says that it does not: never that all is well because there is a
+  // device.
   t.regex(
     findings.find((finding) => finding.check === 'kvm')?.message ?? '',
     /a guest boots under KVM|does not boot under it|no \/dev\/kvm|are containers/u,

@@ -1,4 +1,6 @@
-/* The part of an agent that has sandboxes, with everything of it real but machines and namespaces. */
+/*
+ * The part of an agent that has sandboxes, with everything of it real but machines and namespaces.
+ */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { join } from 'node:path';
 import { pino, type Logger } from 'pino';

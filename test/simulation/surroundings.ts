@@ -6,7 +6,9 @@ import { startRedis } from '../helpers/redis.ts';
 import { SeededBytes } from '../helpers/seeded-bytes.ts';
 import { simulate, type Run } from './simulation.ts';
 
-/** In memory where there is such a file system: the journal is synced at every write all the same. */
+/**
+ * In memory where there is such a file system: the journal is synced at every write all the same.
+ */
 const PLACES = ['/dev/shm', tmpdir()];
 
 async function temporaryPlace(): Promise<string> {

@@ -1,7 +1,7 @@
 /*
- * Folders depend on each other one way: each can be read, tested and replaced together with what lies
- * below it. The linter keeps files free of cycles (`import/no-cycle`); this does the same for the
- * folders that they are in, where every directory is a folder of its own.
+ * Folders depend on each other one way: each can be read, tested and replaced together with what
+ * lies below it. The linter keeps files free of cycles (`import/no-cycle`); this does the same for
+ * the folders that they are in, where every directory is a folder of its own.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, normalize } from 'node:path';

@@ -21,7 +21,8 @@ test.before(async (t) => {
   t.context.api = await t.context.stack.newClient();
 });
 
-// A test that failed half-way may have left the agent dead; the next test must not fail because of it.
+// A test that failed half-way may have left the agent dead; the next test must not fail because of
+// it.
 test.afterEach.always(async (t) => {
   const { stack } = t.context;
   if (!stack.agent.isRunning) await stack.startAgent();

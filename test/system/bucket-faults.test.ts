@@ -1,4 +1,7 @@
-/* A disk on a bucket while what it stands on is killed: its agent, its helper, and the bucket's server. */
+/*
+ * A disk on a bucket while what it stands on is killed: its agent, its helper, and the bucket's
+ * server.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';

@@ -1,8 +1,8 @@
 /*
- * Three hosts with mounts of their own of one Ceph, three Redis with Sentinels, two control nodes behind
- * haproxy, TLS everywhere: hosts, Redis primaries, control nodes and daemons of Ceph are killed and cut
- * off while callers go on (decision 0029). `npm run chaos -- --cluster --seed N` repeats one by hand.
- * Only with BERTH_TEST_FULL=1, since Ceph is no package that Berth needs.
+ * Three hosts with mounts of their own of one Ceph, three Redis with Sentinels, two control nodes
+ * behind haproxy, TLS everywhere: hosts, Redis primaries, control nodes and daemons of Ceph are
+ * killed and cut off while callers go on (decision 0029). `npm run chaos -- --cluster --seed N`
+ * repeats one by hand. Only with BERTH_TEST_FULL=1, since Ceph is no package that Berth needs.
  */
 import { join } from 'node:path';
 import test from 'ava';

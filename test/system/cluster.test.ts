@@ -1,4 +1,6 @@
-/* A cluster of three hosts, made as docs/operations.md says, with TLS everywhere, behind haproxy. */
+/*
+ * A cluster of three hosts, made as docs/operations.md says, with TLS everywhere, behind haproxy.
+ */
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';

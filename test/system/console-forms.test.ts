@@ -1,4 +1,6 @@
-/* Forms of the console in Chromium on a real stack, by pointer, and a whole day by keyboard alone. */
+/*
+ * Forms of the console in Chromium on a real stack, by pointer, and a whole day by keyboard alone.
+ */
 import { readFile } from 'node:fs/promises';
 import { chooseBy, focusOf, tabTo } from '../helpers/console-keyboard.ts';
 import { checkNoProblems, type ConsoleContext, consoleTest } from '../helpers/console-test.ts';

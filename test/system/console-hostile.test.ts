@@ -93,7 +93,8 @@ test.serial('escape sequences draw in the terminal, and do nothing beyond it', a
   await page.goTo(`/sandboxes/${id}/terminal`);
   const rows = '[role=tabpanel] .xterm-rows';
   await page.reads(rows, /[#$]/u);
-  // A title, a link to a script, the clipboard, and a question for the title: its answer would be typed.
+  // A title, a link to a script, the clipboard, and a question for the title: its answer would be
+  // typed.
   const sequences = [
     `\\033]0;${MARKUP}\\007`,
     '\\033]8;;javascript:window.hacked=1\\007press me\\033]8;;\\007',

@@ -1,6 +1,6 @@
 /*
- * Every page, tab and dialogue of the console, as it looks: usable by everybody in both themes and on
- * a phone, without jumps, and without a word about loading where it takes a moment only.
+ * Every page, tab and dialogue of the console, as it looks: usable by everybody in both themes and
+ * on a phone, without jumps, and without a word about loading where it takes a moment only.
  */
 import type { ExecutionContext } from 'ava';
 import type { ConsolePage } from '../helpers/console-page.ts';

@@ -14,7 +14,10 @@ const test = consoleTest();
 /** The rows of the terminal that is shown, without the spaces at their ends. */
 const ROWS = `[...document.querySelectorAll('[role=tabpanel]:not([hidden]) .xterm-rows > div')]
   .map((row) => row.textContent.replaceAll('\\u00a0', ' '))`;
-/** How many numbers are written while the connection, the agent and the page go. They fit on a screen. */
+/**
+ * How many numbers are written while the connection, the agent and the page go. They fit on a
+ * screen.
+ */
 const NUMBERS = 250;
 
 /** Waits until the terminal shows what matches. */
@@ -43,7 +46,10 @@ async function openTerminal({ page, api }: ConsoleContext, name: string): Promis
   return id;
 }
 
-/** Brings a program of this computer and its libraries into a sandbox, as a package would, under another name. */
+/**
+ * Brings a program of this computer and its libraries into a sandbox, as a package would, under
+ * another name.
+ */
 async function install(
   { stack, api }: ConsoleContext,
   id: string,

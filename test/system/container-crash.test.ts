@@ -1,7 +1,7 @@
 /*
  * The agent is killed before and after everything that it does to the host and every write to its
- * journal, while its sandboxes are containers. Which points there are is learnt by doing each action
- * once. Ordinary runs try a sample drawn with a seed, BERTH_TEST_FULL=1 all of them.
+ * journal, while its sandboxes are containers. Which points there are is learnt by doing each
+ * action once. Ordinary runs try a sample drawn with a seed, BERTH_TEST_FULL=1 all of them.
  */
 import assert from 'node:assert';
 import { existsSync } from 'node:fs';

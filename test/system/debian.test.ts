@@ -1,7 +1,8 @@
 /*
- * The package on a host with Debian, systemd and control groups v2, which is a machine of its own: set
- * up by the documented commands, upgraded, without its storage, shut down and reset in mid-work,
- * removed. Only with BERTH_TEST_FULL=1: an emulated processor takes most of an hour for it.
+ * The package on a host with Debian, systemd and control groups v2, which is a machine of its own:
+ * set up by the documented commands, upgraded, without its storage, shut down and reset in
+ * mid-work, removed. Only with BERTH_TEST_FULL=1: an emulated processor takes most of an hour for
+ * it.
  */
 import assert from 'node:assert';
 import { basename, join } from 'node:path';
@@ -25,7 +26,9 @@ const MINUTE_MS = 60_000;
 const MS_MAX = 60 * MINUTE_MS;
 /** The most, so that nothing but the end of the host ends its commands. */
 const CONTROL_SETTINGS = 'EXEC_TIMEOUT_MS=290000';
-/** For an emulated machine: its sandboxes are containers, as a machine in a machine takes too long. */
+/**
+ * For an emulated machine: its sandboxes are containers, as a machine in a machine takes too long.
+ */
 const AGENT_SETTINGS =
   'SANDBOX_RUNTIME=container SANDBOX_PREWARMED=0 EXEC_SLOTS=4 DISK_SIZE_BYTES=268435456';
 const MACHINES = '/sys/fs/cgroup/berth.slice/berth-machines.service';
@@ -68,9 +71,9 @@ const runOn = (api: ApiClient, disk: string, command: string): Promise<{ stdout:
   api.data('POST', `/api/disks/${disk}/exec`, { command });
 
 /**
- * Errors that programs and the kernel have logged since the host booted. That its storage was silent
- * for some seconds, or the host lost to its control node, is said of an emulated machine when the one
- * that emulates it is busy.
+ * Errors that programs and the kernel have logged since the host booted. That its storage was
+ * silent for some seconds, or the host lost to its control node, is said of an emulated machine
+ * when the one that emulates it is busy.
  */
 const errorsOf = (host: DebianHost): Promise<string> =>
   host.run(`{ journalctl --boot --quiet --no-pager --priority=err
@@ -103,7 +106,9 @@ interface Work {
   readonly sandbox: string;
 }
 
-/** logrotate, set up by the installation, takes the audit log away twice while control writes to it. */
+/**
+ * logrotate, set up by the installation, takes the audit log away twice while control writes to it.
+ */
 async function rotates(t: ExecutionContext, { host, api, disk }: Work): Promise<void> {
   for (let turn = 1; turn <= 2; turn += 1) {
     await host.run('logrotate --force /etc/logrotate.d/berth');

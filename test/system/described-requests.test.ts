@@ -1,7 +1,7 @@
 /*
- * The whole of /openapi.json against a real stack: requests that it allows are carried out or refused
- * for what they meet there, requests that it forbids are refused, and every answer is one that it
- * describes (`ApiClient` checks this).
+ * The whole of /openapi.json against a real stack: requests that it allows are carried out or
+ * refused for what they meet there, requests that it forbids are refused, and every answer is one
+ * that it describes (`ApiClient` checks this).
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -237,7 +237,8 @@ for _ in range(600):
     os.mkdir('d' * 20); os.chdir('d' * 20)
 open('deepest', 'w').close()`);
   t.is((await exec(api, id, make)).exitCode, 0);
-  // The kernel follows 40 links, in up to three attempts at one path on a busy machine, which it adds up.
+  // The kernel follows 40 links, in up to three attempts at one path on a busy machine, which it
+  // adds up.
   const look =
     'cat chain-11; cat chain-40; cat loop-a; cat self/self/self/target; find . -name deepest | wc -l';
   const seen = await exec(api, id, look);

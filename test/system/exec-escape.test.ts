@@ -237,7 +237,8 @@ test('capabilities are few and cannot be added', async (t) => {
       .split('\n')
       .map((line) => [line.slice(0, 6), BigInt(`0x${line.slice(8)}`)]),
   );
-  // CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE, SYS_CHROOT
+  // CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE,
+  // SYS_CHROOT
   const allowed = [0, 1, 3, 4, 5, 6, 7, 8, 10, 18].reduce(
     (set, bit) => set | (1n << BigInt(bit)),
     0n,

@@ -57,7 +57,9 @@ test.after.always(async (t) => {
 interface Answer {
   readonly id: string;
   readonly status: number;
-  /** The error code, or `ok`, `wrong`, `cut` (the connection broke) or `hung` when there is none. */
+  /**
+   * The error code, or `ok`, `wrong`, `cut` (the connection broke) or `hung` when there is none.
+   */
   readonly code: string;
 }
 
@@ -121,8 +123,8 @@ async function readMarks(api: ApiClient, diskId: string): Promise<Map<string, nu
 }
 
 /**
- * How often the command may have run, given its answer. There is no `timeout`: one that has not begun
- * by its deadline is `unavailable`, and once begun it ends at once.
+ * How often the command may have run, given its answer. There is no `timeout`: one that has not
+ * begun by its deadline is `unavailable`, and once begun it ends at once.
  */
 const runsAllowed: Record<string, readonly [least: number, most: number]> = {
   ok: [1, 1],

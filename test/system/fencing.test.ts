@@ -1,6 +1,6 @@
 /*
- * A host whose lease ended without a release is shut out of the storage before another one takes its
- * disk. Here a process of the test has the image locked, as that host's loop device would;
+ * A host whose lease ended without a release is shut out of the storage before another one takes
+ * its disk. Here a process of the test has the image locked, as that host's loop device would;
  * ceph.test.ts does the same with hosts that are frozen.
  */
 import { type ChildProcess, spawn } from 'node:child_process';

@@ -1,4 +1,7 @@
-/* Objects of a disk that another host handles, and transfers during which a part of the system dies. */
+/*
+ * Objects of a disk that another host handles, and transfers during which a part of the system
+ * dies.
+ */
 import assert from 'node:assert';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';

@@ -1,8 +1,8 @@
 /*
- * The service model of S3, field by field: each header, query parameter and element of the operations
- * that are offered is sent with a value that matters. It must be obeyed, which the answer or the
- * object proves, or be refused without effect. Fields and operations that a later model adds are
- * tested without anybody having thought of them.
+ * The service model of S3, field by field: each header, query parameter and element of the
+ * operations that are offered is sent with a value that matters. It must be obeyed, which the
+ * answer or the object proves, or be refused without effect. Fields and operations that a later
+ * model adds are tested without anybody having thought of them.
  */
 import { createHash } from 'node:crypto';
 import anyTest, { type TestFn } from 'ava';

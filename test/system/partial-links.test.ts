@@ -46,7 +46,9 @@ function idOf(node: StackNode, nodes: readonly ControlNode[]): string {
   return id;
 }
 
-/** The nodes that have a host for new disks: later ones can have taken all hosts of an earlier one. */
+/**
+ * The nodes that have a host for new disks: later ones can have taken all hosts of an earlier one.
+ */
 async function placingNodes({ controls }: Stack, directory: Directory): Promise<StackNode[]> {
   const nodes = await directory.controlNodes.live();
   const hosts = await directory.hosts.list();
@@ -54,7 +56,10 @@ async function placingNodes({ controls }: Stack, directory: Directory): Promise<
   return controls.filter((node) => chosen.has(idOf(node, nodes)));
 }
 
-/** Adds nodes until one is there that a host does not link to, and waits for the links of the others. */
+/**
+ * Adds nodes until one is there that a host does not link to, and waits for the links of the
+ * others.
+ */
 async function addUnchosenNode(stack: Stack, directory: Directory) {
   for (let count = 1; count < NODES_MAX; count += 1) {
     const node = await stack.addControl();
@@ -73,7 +78,9 @@ async function addUnchosenNode(stack: Stack, directory: Directory) {
   throw new Error('each host links to all nodes');
 }
 
-/** A disk that is handled by the host: made through the nodes in turn, some of which know the host. */
+/**
+ * A disk that is handled by the host: made through the nodes in turn, some of which know the host.
+ */
 async function diskOf(
   hostId: string,
   apis: readonly ApiClient[],

@@ -166,7 +166,8 @@ fullTest(
           return bavail * bsize < 8 * MiB;
         };
         await waitFor('the storage to be full', isFullNow, 180_000);
-        // The other guest waits too once it writes, so only the agent's own answers are checked here.
+        // The other guest waits too once it writes, so only the agent's own answers are checked
+        // here.
         t.is((await getSandbox(api, otherId)).status, 'running');
 
         // Now the agent has no free space either: it reports later what it cannot journal now.

@@ -40,8 +40,8 @@ interface Place {
 }
 
 /**
- * The documented text with the test's addresses and files. The second node is left out, and before an
- * agent the look at /readyz, which agents have at another port.
+ * The documented text with the test's addresses and files. The second node is left out, and before
+ * an agent the look at /readyz, which agents have at another port.
  */
 const localised = (text: string, { directory, port, stack, target }: Place): string =>
   text

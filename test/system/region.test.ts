@@ -1,4 +1,7 @@
-/* The simulated region of `npm run bench -- region`, so small that it only shows that all of it works. */
+/*
+ * The simulated region of `npm run bench -- region`, so small that it only shows that all of it
+ * works.
+ */
 import test, { type ExecutionContext } from 'ava';
 import { measureRegion, type RegionFigures } from '../../bench/region-measure.ts';
 

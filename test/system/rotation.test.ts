@@ -82,7 +82,8 @@ test('each secret is replaced node by node, and what it protects goes on', async
   const check = async (when: string): Promise<void> => {
     for (const [index, client] of clients.entries()) {
       await waitFor(`an exec by node ${index} ${when}`, async () => {
-        // A host that has just come back may not be linked to this node yet: that is refused as such.
+        // A host that has just come back may not be linked to this node yet: that is refused as
+        // such.
         const command = `echo ${index}`;
         const path = `/api/disks/${disk.id}/exec`;
         const { status, body } = await client.call('POST', path, { command });

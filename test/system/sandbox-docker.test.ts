@@ -1,7 +1,7 @@
 /*
- * Debian's Docker in a virtual machine, with a container made of files: overlay, bridge, translation
- * of addresses and control groups of the guest's kernel. The packages are those that apt of this
- * computer would install; the guest fetches what is in them from the outside.
+ * Debian's Docker in a virtual machine, with a container made of files: overlay, bridge,
+ * translation of addresses and control groups of the guest's kernel. The packages are those that
+ * apt of this computer would install; the guest fetches what is in them from the outside.
  */
 import { mkdir, readdir, symlink } from 'node:fs/promises';
 import { join } from 'node:path';

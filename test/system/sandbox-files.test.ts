@@ -1,7 +1,7 @@
 /*
- * Files of sandboxes over HTTP, from the API to the guest, in containers; sandboxes.test.ts has them
- * in a virtual machine. Tests that send many requests at once have a sandbox of their own: a sandbox
- * answers 429 to more than `LIMITS.filesPerSandboxMax`.
+ * Files of sandboxes over HTTP, from the API to the guest, in containers; sandboxes.test.ts has
+ * them in a virtual machine. Tests that send many requests at once have a sandbox of their own: a
+ * sandbox answers 429 to more than `LIMITS.filesPerSandboxMax`.
  */
 import { text } from 'node:stream/consumers';
 import { type IncomingMessage, request } from 'node:http';

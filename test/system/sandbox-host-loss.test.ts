@@ -1,6 +1,7 @@
 /*
- * Hosts that are lost and taken for lost, without a word of an operator: each has its own way to the
- * storage, which is taken from it with all its locks (HostStorage), as the storage does by itself.
+ * Hosts that are lost and taken for lost, without a word of an operator: each has its own way to
+ * the storage, which is taken from it with all its locks (HostStorage), as the storage does by
+ * itself.
  */
 import { mkdirSync, readdirSync } from 'node:fs';
 import { chmod, rm, writeFile } from 'node:fs/promises';
@@ -38,7 +39,9 @@ mkdirSync(shared, { recursive: true, mode: 0o700 });
 const storage = await HostStorage.mount(shared, join(directory, 'first'));
 const otherStorage = await HostStorage.mount(shared, join(directory, 'second'));
 
-/** Shuts the first host out of the disks: on this machine, by unmounting all that it has mounted. */
+/**
+ * Shuts the first host out of the disks: on this machine, by unmounting all that it has mounted.
+ */
 const fence = join(directory, 'fence');
 const dataDirFile = join(directory, 'data-dir');
 const mounts = `$(awk -v dir="$(cat ${dataDirFile})/" 'index($2, dir) == 1 { print $2 }' /proc/mounts)`;

@@ -1,8 +1,8 @@
 /*
- * Guests against their host, through a real agent: they flood, stall, garble, and use up whatever they
- * have. What is to hold each time: every call is answered in time and clearly, another sandbox of the
- * host is served meanwhile, the agent's memory stays bounded, and the sandbox can be stopped.
- * BERTH_TEST_FULL=1 adds what takes long.
+ * Guests against their host, through a real agent: they flood, stall, garble, and use up whatever
+ * they have. What is to hold each time: every call is answered in time and clearly, another sandbox
+ * of the host is served meanwhile, the agent's memory stays bounded, and the sandbox can be
+ * stopped. BERTH_TEST_FULL=1 adds what takes long.
  */
 import assert from 'node:assert';
 import { readdir, stat } from 'node:fs/promises';
@@ -100,7 +100,8 @@ test.serial('commands that flood their output do not delay others', async (t) =>
     t.is(exec.status, 'completed');
     t.true((exec.stdout?.length ?? 0) < 9 * MiB);
     const { stdout = '', ...rest } = exec;
-    // A killed writer ends the piece that it is at, which may come after what the shell writes next.
+    // A killed writer ends the piece that it is at, which may come after what the shell writes
+    // next.
     const end = stdout.slice(-PIPE_BYTES);
     t.true(end.includes('last\n'), JSON.stringify({ ...rest, end: end.slice(-80) }));
   }
@@ -219,7 +220,8 @@ test.serial('commands and environments at their limits', async (t) => {
 test('a guest without memory, processes or room on its disk, and with a wrong clock, still ends in order', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
-  // Two that take all of it together, at once: one that grows thrashes for long before it is killed.
+  // Two that take all of it together, at once: one that grows thrashes for long before it is
+  // killed.
   const take = 'dd if=/dev/zero of=/dev/null bs=180M count=1';
   const hog = await execIn(api, id, `${take} & ${take}; wait`);
   t.like(hog, { status: 'completed' });

@@ -1,4 +1,7 @@
-/* Many sandboxes at once, twenty with BERTH_TEST_FULL=1: they are separate and leave nothing behind. */
+/*
+ * Many sandboxes at once, twenty with BERTH_TEST_FULL=1: they are separate and leave nothing
+ * behind.
+ */
 import { readdir } from 'node:fs/promises';
 import test from 'ava';
 import { paths } from '../../agent/system/paths.ts';

@@ -188,7 +188,9 @@ test('a mounted running sandbox survives its agent, its server, and what keeps t
   await api.data('POST', `/api/sandboxes/${one}/execs/${body.data.exec_id}/cancel`);
 });
 
-/** Writes blocks of known content at random places, reads others, and reports the first mismatch. */
+/**
+ * Writes blocks of known content at random places, reads others, and reports the first mismatch.
+ */
 const RANDOM_IO = [
   'import os, random, sys, time, hashlib',
   "fd = os.open('/data/work/blocks', os.O_RDWR | os.O_CREAT)",

@@ -1,4 +1,7 @@
-/* Agents die, hosts restart, Redis is emptied: sandboxes run on, or their state says that they ended. */
+/*
+ * Agents die, hosts restart, Redis is emptied: sandboxes run on, or their state says that they
+ * ended.
+ */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';

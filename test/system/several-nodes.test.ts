@@ -1,4 +1,6 @@
-/* Two control nodes and two agents in one region, and a second region beside it on the same Redis. */
+/*
+ * Two control nodes and two agents in one region, and a second region beside it on the same Redis.
+ */
 import assert from 'node:assert';
 import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
@@ -62,7 +64,9 @@ const mountOn = ({ environment }: StackNode, diskId: string): string =>
 const post = (api: ApiClient, diskId: string, command: string): Promise<ApiReply<ApiBody>> =>
   api.call('POST', `/api/disks/${diskId}/exec`, { command });
 
-/** An exec with an `Idempotency-Key`, to be sent through any node; its answers come within a minute. */
+/**
+ * An exec with an `Idempotency-Key`, to be sent through any node; its answers come within a minute.
+ */
 function keyedExec(
   diskId: string,
   command: string,

@@ -1,4 +1,6 @@
-/* Downloads during faults: none hangs, none looks complete that is not, and memory does not grow. */
+/*
+ * Downloads during faults: none hangs, none looks complete that is not, and memory does not grow.
+ */
 import type { IncomingMessage } from 'node:http';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';

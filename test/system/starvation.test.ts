@@ -1,4 +1,7 @@
-/* Processes that are short of descriptors, process ids, memory or storage: they say so, and recover. */
+/*
+ * Processes that are short of descriptors, process ids, memory or storage: they say so, and
+ * recover.
+ */
 import anyTest, { type TestFn } from 'ava';
 import { execFileSync } from 'node:child_process';
 import { appendFile, mkdir, rm, writeFile } from 'node:fs/promises';

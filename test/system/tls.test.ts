@@ -1,4 +1,6 @@
-/* A whole stack whose every connection is encrypted, with certificates that are replaced meanwhile. */
+/*
+ * A whole stack whose every connection is encrypted, with certificates that are replaced meanwhile.
+ */
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:https';

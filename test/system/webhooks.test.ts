@@ -1,4 +1,6 @@
-/* Events reach receivers that answer, signed; receivers that fail, hang, redirect or are private. */
+/*
+ * Events reach receivers that answer, signed; receivers that fail, hang, redirect or are private.
+ */
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';

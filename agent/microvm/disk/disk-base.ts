@@ -66,8 +66,8 @@ const linkOf = (directory: string, { copy }: DiskBase): string | undefined =>
   copy === undefined ? undefined : baseLinkOf(directory, copy);
 
 /**
- * Records the image that a disk is about to be made on. Where disks move, the machine gets its link to
- * the image's copy first: no record names a copy that could be removed.
+ * Records the image that a disk is about to be made on. Where disks move, the machine gets its link
+ * to the image's copy first: no record names a copy that could be removed.
  */
 export async function giveBase(
   directory: string,
@@ -122,8 +122,8 @@ export async function keepBase(directory: string, bases: DiskBases): Promise<voi
 }
 
 /**
- * For a disk that came from another host, whose paths mean nothing here: the same image on this one,
- * if it is the host's default image, else the machine's link to the copy.
+ * For a disk that came from another host, whose paths mean nothing here: the same image on this
+ * one, if it is the host's default image, else the machine's link to the copy.
  */
 export async function moveBase(directory: string, host: BaseHost): Promise<void> {
   const base = await readBase(directory);

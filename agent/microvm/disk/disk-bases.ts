@@ -7,12 +7,13 @@ import { syncPath } from '../../system/write-durably.ts';
 
 /*
  * Images below the layers of disks that move between hosts. Each host unpacks and builds images for
- * itself, and no two files are the same: a disk that goes to another host needs the very file that it
- * began with. So each of them is copied once to the storage that the hosts share, under a name that
- * its contents give it. Each machine has a hard link of its own to that copy, in its directory and
- * under the same name: it goes along when the machine moves, and the copy's count of links tells
- * whether a machine needs it. To remove the copy's name takes nothing from a machine that has a link,
- * and who finds no copy to link to makes it anew. So hosts may copy, link and remove at the same time.
+ * itself, and no two files are the same: a disk that goes to another host needs the very file that
+ * it began with. So each of them is copied once to the storage that the hosts share, under a name
+ * that its contents give it. Each machine has a hard link of its own to that copy, in its directory
+ * and under the same name: it goes along when the machine moves, and the copy's count of links
+ * tells whether a machine needs it. To remove the copy's name takes nothing from a machine that has
+ * a link, and who finds no copy to link to makes it anew. So hosts may copy, link and remove at the
+ * same time.
  */
 
 const NAME = /^[0-9a-f]{16}-[0-9a-f]{1,16}\.ext4$/u;
@@ -38,7 +39,9 @@ interface UnusedCopy {
 export class DiskBases {
   readonly #directory: string;
   readonly #hostId: string;
-  /** By path and version of the file: an image that was evicted may be built again, not the same. */
+  /**
+   * By path and version of the file: an image that was evicted may be built again, not the same.
+   */
   readonly #names = new Map<string, Promise<string>>();
   /** The copies that are being made, by name. */
   readonly #copies = new Map<string, Promise<void>>();
@@ -56,8 +59,8 @@ export class DiskBases {
   }
 
   /**
-   * Gives a machine's directory its link to the copy of an image, which is made if there is none. The
-   * link is durable once the directory is.
+   * Gives a machine's directory its link to the copy of an image, which is made if there is none.
+   * The link is durable once the directory is.
    * @returns the copy's name
    * @throws Error ENOENT without the image or the directory
    */

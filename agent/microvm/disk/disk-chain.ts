@@ -11,9 +11,9 @@ import { addRootDisk, isEmptyLayer, prepareRootDisk } from './root-disk.ts';
 import { readRecord } from '../../system/read-record.ts';
 
 /*
- * The layers of a root disk, each a file in the sandbox's directory of disks. Layers that forks share
- * are frozen: they belong to root and are never written to. They are shared as hard links, so a file
- * is gone when the last sandbox that uses it is.
+ * The layers of a root disk, each a file in the sandbox's directory of disks. Layers that forks
+ * share are frozen: they belong to root and are never written to. They are shared as hard links, so
+ * a file is gone when the last sandbox that uses it is.
  */
 
 const FIRST_LAYER = 'root.qcow2';
@@ -155,9 +155,9 @@ export async function dropLayer(directory: string, { lower, upper }: Neighbours)
 }
 
 /**
- * Makes a layer read-only for everybody but root. A crash on the way leaves a layer that its machine
- * can still read, and that is not frozen yet. The mode is set twice, because the layer's user can
- * change it for as long as the layer is theirs.
+ * Makes a layer read-only for everybody but root. A crash on the way leaves a layer that its
+ * machine can still read, and that is not frozen yet. The mode is set twice, because the layer's
+ * user can change it for as long as the layer is theirs.
  */
 async function freezeLayer(path: string): Promise<void> {
   await chmod(path, 0o444);
@@ -172,8 +172,8 @@ async function isFrozen(path: string): Promise<boolean> {
 }
 
 /**
- * Makes a disk, with its directory, that shares layers of another disk and adds an empty top. What is
- * left of it after a crash does not count.
+ * Makes a disk, with its directory, that shares layers of another disk and adds an empty top. What
+ * is left of it after a crash does not count.
  * @returns paths that the caller must make durable before the disk counts
  */
 export async function copyDisk(

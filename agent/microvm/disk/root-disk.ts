@@ -47,7 +47,10 @@ export function emptyLayer(sizeBytes: number): Buffer {
   return image;
 }
 
-/** Makes the file of an empty layer; most of it is a hole. Not durable, and not complete after a crash. */
+/**
+ * Makes the file of an empty layer; most of it is a hole. Not durable, and not complete after a
+ * crash.
+ */
 async function writeLayer(path: string, base: string, uid: number): Promise<void> {
   const { size } = await stat(base);
   const image = emptyLayer(size);
@@ -78,7 +81,9 @@ export async function addRootDisk(
   return [path, directory];
 }
 
-/** Not the directory above it: that of a machine that another host has by now must not come back. */
+/**
+ * Not the directory above it: that of a machine that another host has by now must not come back.
+ */
 const makeDirectory = async (path: string): Promise<void> => {
   await mkdir(path, { mode: 0o711 }).catch(ignoring('EEXIST'));
 };

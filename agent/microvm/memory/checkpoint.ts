@@ -282,8 +282,8 @@ export async function restoreTemplate(
 /**
  * Loads a checkpoint's memory and device state into a machine that waits to be restored. The
  * machine is stopped then; call {@link invalidateCheckpoint} before `continueMachine`.
- * @throws CheckpointError when the checkpoint is missing, damaged, or of another template; any other
- *   error when the storage or the machine fails. The caller must kill the machine
+ * @throws CheckpointError when the checkpoint is missing, damaged, or of another template; any
+ *   other error when the storage or the machine fails. The caller must kill the machine
  */
 export async function restoreCheckpoint(
   machine: MachineProcess,
@@ -325,7 +325,9 @@ async function loadPages(
   }
 }
 
-/** A storage that fails now may have the checkpoint whole: it must not be taken for a damaged one. */
+/**
+ * A storage that fails now may have the checkpoint whole: it must not be taken for a damaged one.
+ */
 function unreadable(error: unknown): never {
   if (isStorageError(error)) throw error;
   return damaged(error);

@@ -14,8 +14,9 @@ export const guestNetwork = (slot: SlotPlan): NonNullable<GuestSettings['network
 });
 
 /**
- * Configures the network of a guest that becomes a template, which is the same for all machines. The
- * guest's driver busy-waits for each step of that; machines that start from the template save it.
+ * Configures the network of a guest that becomes a template, which is the same for all machines.
+ * The guest's driver busy-waits for each step of that; machines that start from the template save
+ * it.
  */
 export async function configureTemplateNetwork(
   channel: GuestChannel,

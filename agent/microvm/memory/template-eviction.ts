@@ -16,12 +16,13 @@ const UNUSED_MAX = 8;
 /**
  * Evicts the oldest unreferenced templates of a host that shares them with no other.
  *
- * The look at the machines takes time, and a machine that is paused, resumed or forked meanwhile may
- * show neither checkpoint nor run directory when it is looked at. It is not missed: whatever runs has
- * its template open in this agent, and opened it before its checkpoint went away; a fork's parent
- * stays, and has the same key. So `isOpen` is asked after the look, right before each removal, and a
- * template that it names stays. That knows nothing of other hosts, and a machine that moves between
- * hosts may be seen at neither: templates that hosts share are not evicted (decision 0103).
+ * The look at the machines takes time, and a machine that is paused, resumed or forked meanwhile
+ * may show neither checkpoint nor run directory when it is looked at. It is not missed: whatever
+ * runs has its template open in this agent, and opened it before its checkpoint went away; a fork's
+ * parent stays, and has the same key. So `isOpen` is asked after the look, right before each
+ * removal, and a template that it names stays. That knows nothing of other hosts, and a machine
+ * that moves between hosts may be seen at neither: templates that hosts share are not evicted
+ * (decision 0103).
  */
 export async function evictTemplates(deps: TemplateEvictionDeps): Promise<void> {
   const { directory, neededKeys, isOpen } = deps;

@@ -52,8 +52,8 @@ export interface TemplateStoreOptions {
   /** Where the machine that becomes a template leases its network slot. */
   readonly slots: { lease(): Promise<SlotPlan>; release(index: number): Promise<void> };
   /**
-   * Keys of the templates that checkpoints and running machines depend on. Undefined where hosts share
-   * the templates: they are not evicted.
+   * Keys of the templates that checkpoints and running machines depend on. Undefined where hosts
+   * share the templates: they are not evicted.
    */
   readonly neededKeys: (() => Promise<ReadonlySet<string>>) | undefined;
   readonly log: Logger;
@@ -141,7 +141,9 @@ export class TemplateStore {
     throw new TemplateError('the template was made with another QEMU or processor');
   }
 
-  /** Whether machines of this host can continue from memory that stands on a template of this key. */
+  /**
+   * Whether machines of this host can continue from memory that stands on a template of this key.
+   */
   canRestore(key: string, shape: Shape): boolean {
     return isSameMachine(key, this.#entry(shape).key);
   }
@@ -317,8 +319,8 @@ export class TemplateStore {
   }
 
   /**
-   * Removes what a former agent left half made. If that fails, the machine is cleared before the next
-   * template is made, and the files are removed by the next agent start.
+   * Removes what a former agent left half made. If that fails, the machine is cleared before the
+   * next template is made, and the files are removed by the next agent start.
    */
   async #removeLeftovers(): Promise<void> {
     const { directory, hostId, log } = this.#options;

@@ -30,7 +30,10 @@ export interface TemplateParts {
   readonly processor: string;
   readonly vcpuCount: number;
   readonly memSizeMib: number;
-  /** QEMU's arguments that a restored machine's state depends on, with a stand-in for disk and network. */
+  /**
+   * QEMU's arguments that a restored machine's state depends on, with a stand-in for disk and
+   * network.
+   */
   readonly arguments: readonly string[];
 }
 
@@ -90,8 +93,8 @@ export const newTemplateRam = (memSizeMib: number): number =>
   native.newMemory('berth-template', memSizeMib * MiB);
 
 /**
- * Makes a template of a machine that has just booted and knows nothing but its network. The machine is
- * stopped; the caller must kill it.
+ * Makes a template of a machine that has just booted and knows nothing but its network. The machine
+ * is stopped; the caller must kill it.
  * @param ram the machine's RAM, from {@link newTemplateRam}
  * @param place.directory the template's own; it appears only when it is complete and durable. One
  *   that another host has put there meanwhile stays: checkpoints may stand on it

@@ -27,8 +27,8 @@ async function recordedTemplate(runDir: string): Promise<string> {
 
 /**
  * Finds the template of a machine that a former agent started: again at each call after the storage
- * did not tell. One that is missing or damaged stays lost, because another may be made in its place,
- * which has the same key and not the memory that the machine stands on.
+ * did not tell. One that is missing or damaged stays lost, because another may be made in its
+ * place, which has the same key and not the memory that the machine stands on.
  * @param byKey reads a template, or finds it among those that are open
  */
 export function templateOfRecovered(

@@ -36,7 +36,9 @@ async function probeKey(guestDir: string): Promise<string> {
   return createHash('sha256').update(parts.join('\n')).digest('hex');
 }
 
-/** @returns undefined when it must be probed again: for other parts, or without a readable record */
+/**
+ * @returns undefined when it must be probed again: for other parts, or without a readable record
+ */
 async function recall(directory: string, key: string): Promise<Accelerator | undefined> {
   const answer = await readRecord(join(directory, ANSWER_FILE), parseAnswer).catch(() => undefined);
   return answer?.key === key ? answer.accelerator : undefined;

@@ -116,9 +116,9 @@ function memory({ memory: kind, memSizeMib }: QemuSpec): string[] {
 }
 
 /**
- * An emulated processor has no speculative execution to mitigate. Code at another address is translated
- * again, so a program that is loaded at random addresses starts some five times slower: processes of
- * emulated guests have fixed ones, until root in the guest says otherwise.
+ * An emulated processor has no speculative execution to mitigate. Code at another address is
+ * translated again, so a program that is loaded at random addresses starts some five times slower:
+ * processes of emulated guests have fixed ones, until root in the guest says otherwise.
  *
  * Guests measure the rate of the time stamp counter while they boot. On a busy host the result is
  * wrong by a large factor, for every sandbox of the template. So the clock is the chipset's, whose

@@ -59,7 +59,10 @@ export interface KernelPoliciesOptions {
   readonly log: Logger;
 }
 
-/** The rules of most sandboxes; slots are made with them, so that these sandboxes wait for no program. */
+/**
+ * The rules of most sandboxes; slots are made with them, so that these sandboxes wait for no
+ * program.
+ */
 const USUAL = toEgressRules({});
 
 /** Policies as rules of the kernel and, where they name domains, a resolver for the slot. */

@@ -66,9 +66,9 @@ class SignatureChain {
  * Decodes the content encoding `aws-chunked` (S3 API reference, "Transferring payload in multiple
  * chunks", with and without trailing headers), in constant memory.
  *
- * Bytes are passed on before the signature of their chunk is checked, so whatever is built from them
- * may be published only after `end`. Every failure is an S3Error: InvalidRequest for malformed framing,
- * IncompleteBody for a length that is not the announced one, SignatureDoesNotMatch,
+ * Bytes are passed on before the signature of their chunk is checked, so whatever is built from
+ * them may be published only after `end`. Every failure is an S3Error: InvalidRequest for malformed
+ * framing, IncompleteBody for a length that is not the announced one, SignatureDoesNotMatch,
  * MalformedTrailerError.
  */
 export class AwsChunkedDecoder extends Transform {

@@ -40,7 +40,9 @@ export function readTrailerNames(headers: RawHeaders): string[] {
   return names.filter((name) => name !== '');
 }
 
-/** @throws S3Error InvalidRequest when a client names an algorithm and does not send its checksum */
+/**
+ * @throws S3Error InvalidRequest when a client names an algorithm and does not send its checksum
+ */
 function assertAnnounced(headers: RawHeaders, names: readonly string[]): void {
   const announced = headerValue(headers, 'x-amz-sdk-checksum-algorithm')?.toLowerCase();
   if (announced === undefined || names.includes(`${PREFIX}${announced}`)) return;
@@ -61,8 +63,8 @@ interface Declared {
 }
 
 /**
- * Verifies a body against the digests that its request declares. Whoever stores the body takes its MD5
- * and its checksum on the way, so that the bytes need not be read again, nor on the event loop.
+ * Verifies a body against the digests that its request declares. Whoever stores the body takes its
+ * MD5 and its checksum on the way, so that the bytes need not be read again, nor on the event loop.
  */
 export class BodyChecks {
   readonly #declared: Declared;

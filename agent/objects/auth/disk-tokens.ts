@@ -11,10 +11,10 @@ interface Known {
 
 /**
  * Opens disk tokens, which the directory has sealed, and derives the signing keys of their users.
- * Results are remembered by what is sealed and where: a client signs every request of a day with the
- * same key, and unsealing and deriving take longer than everything else that verifies a request.
- * Whether a token is in force is never remembered: callers read what is sealed from the directory
- * for each request.
+ * Results are remembered by what is sealed and where: a client signs every request of a day with
+ * the same key, and unsealing and deriving take longer than everything else that verifies a
+ * request. Whether a token is in force is never remembered: callers read what is sealed from the
+ * directory for each request.
  */
 export class DiskTokens {
   readonly #keys: Ring<Buffer>;

@@ -5,9 +5,9 @@ import { readCredential, readTimestamp } from './sigv4-fields.ts';
 import type { SignatureClaim } from './sigv4.ts';
 
 /*
- * Forms that upload an object from a browser: "Browser-Based Uploads Using POST (AWS Signature Version
- * 4)" in the S3 API reference. Not the request is signed but a policy, which says what the fields of
- * the form may be.
+ * Forms that upload an object from a browser: "Browser-Based Uploads Using POST (AWS Signature
+ * Version 4)" in the S3 API reference. Not the request is signed but a policy, which says what the
+ * fields of the form may be.
  */
 
 /** The fields before the file of a form that uploads an object (PostObject of S3). */
@@ -125,7 +125,8 @@ export function readPolicy({ fields }: PostForm, now: number): PostPolicy {
 }
 
 /**
- * Checks the fields of a form against its policy: each condition must hold, and each field be named.
+ * Checks the fields of a form against its policy: each condition must hold, and each field be
+ * named.
  * @param values of the fields, and of what the request itself says: bucket and key
  * @throws S3Error AccessDenied
  */

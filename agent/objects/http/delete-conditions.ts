@@ -13,8 +13,8 @@ export interface DeleteConditions {
 const secondsOf = (ms: number): number => Math.floor(ms / 1000);
 
 /**
- * The precondition of a conditional delete. An object that is absent meets every condition, since it
- * is as deleted as it can be.
+ * The precondition of a conditional delete. An object that is absent meets every condition, since
+ * it is as deleted as it can be.
  * @throws S3Error InvalidArgument for a malformed condition
  */
 export function deletePrecondition(conditions: DeleteConditions): Precondition {

@@ -85,8 +85,8 @@ function readDeletedObject(item: XmlNode): DeletedObject {
 }
 
 /**
- * Reads the body of DeleteObjects, with or without namespace. Keys are kept exactly, including white
- * space; the caller decides whether a key is valid.
+ * Reads the body of DeleteObjects, with or without namespace. Keys are kept exactly, including
+ * white space; the caller decides whether a key is valid.
  * @param body whose length the caller has bounded
  * @throws S3Error MalformedXML
  */

@@ -3,7 +3,9 @@ import { S3Error } from '../protocol/errors.ts';
 import { isHeaderName, type RawHeaders, toHeaderValue } from '../protocol/raw-headers.ts';
 import { META } from '../store/stored-headers.ts';
 
-/** The headers of an object request; names in lower case, repeated ones joined as Node joins them. */
+/**
+ * The headers of an object request; names in lower case, repeated ones joined as Node joins them.
+ */
 export interface ObjectHeaders {
   readonly values: Readonly<Record<string, string>>;
   /** Names and values by turns, in the order of the request. */

@@ -38,8 +38,9 @@ export function checkWritePreconditions(
 }
 
 /**
- * The precondition of a request that writes an object. Undefined without conditions, so that a plain
- * write does not open the object that is there: on a bucket, all of it may have to be fetched first.
+ * The precondition of a request that writes an object. Undefined without conditions, so that a
+ * plain write does not open the object that is there: on a bucket, all of it may have to be fetched
+ * first.
  */
 export const writePrecondition = (headers: RequestHeaders): Precondition | undefined =>
   Object.keys(conditions(headers, '')).length === 0

@@ -4,8 +4,9 @@ import { S3Error } from '../protocol/errors.ts';
 import { headerNames, isObjectHeader } from '../protocol/raw-headers.ts';
 
 /**
- * The headers and query parameters that an operation obeys. A request that uses any other one with a
- * meaning in S3 is refused: an S3 tool takes a success for a promise that its whole request was obeyed.
+ * The headers and query parameters that an operation obeys. A request that uses any other one with
+ * a meaning in S3 is refused: an S3 tool takes a success for a promise that its whole request was
+ * obeyed.
  */
 export interface AcceptedFields {
   /** In lower case; one that ends in `*` stands for all headers that begin so. */

@@ -5,10 +5,11 @@ import type { OpenObject } from '../store/object-info.ts';
 import { type ObjectPart, readPartTable } from '../store/part-table.ts';
 
 /**
- * The part of an object that `partNumber` selects. An object that was not uploaded in parts has one.
+ * The part of an object that `partNumber` selects. An object that was not uploaded in parts has
+ * one.
  * @returns undefined when the request names no part
- * @throws S3Error InvalidArgument, InvalidPartNumber; InvalidRequest for a range of a part; NotImplemented
- *   when the sizes of the parts were not stored
+ * @throws S3Error InvalidArgument, InvalidPartNumber; InvalidRequest for a range of a part;
+ *   NotImplemented when the sizes of the parts were not stored
  */
 export async function readPart(
   { headers, target }: ObjectCall,

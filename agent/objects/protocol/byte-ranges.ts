@@ -19,8 +19,8 @@ function normalizeRange(text: string, size: number): string | undefined {
 }
 
 /**
- * The parts of a file that a Range header asks for (RFC 9110, section 14.2), in the order asked for;
- * parts that overlap or touch are combined. Pure.
+ * The parts of a file that a Range header asks for (RFC 9110, section 14.2), in the order asked
+ * for; parts that overlap or touch are combined. Pure.
  * @returns undefined for the whole file, because the header is malformed, in another unit, or asks
  *   for more than `LIMITS.rangesMax` parts; empty when no part of it lies in the file
  */

@@ -1,9 +1,9 @@
 import { element, renderDocument } from './xml.ts';
 
 /*
- * Clients retry a call that was answered with 429 or 5xx, some of them for hours. Whatever would fail
- * again in the same way therefore answers 4xx, even a full disk: 507 would fit by its name but is
- * retried, and 403 looks like a failed login, after which SDKs renew their credentials.
+ * Clients retry a call that was answered with 429 or 5xx, some of them for hours. Whatever would
+ * fail again in the same way therefore answers 4xx, even a full disk: 507 would fit by its name but
+ * is retried, and 403 looks like a failed login, after which SDKs renew their credentials.
  */
 const codes = {
   AccessDenied: [403, 'Access denied.'],

@@ -53,8 +53,9 @@ export function checkPreconditions(
 }
 
 /**
- * Whether If-Range allows the Range header (RFC 9110, section 13.1.5), which takes a strong validator.
- * A date is strong once the second that it names is over, so that no later change falls into it.
+ * Whether If-Range allows the Range header (RFC 9110, section 13.1.5), which takes a strong
+ * validator. A date is strong once the second that it names is over, so that no later change falls
+ * into it.
  */
 export function allowsRange(
   ifRange: string | undefined,

@@ -57,8 +57,8 @@ function decodeEntities(text: string): string {
   return from === 0 ? text : decoded + text.slice(from);
 }
 
-// A tag from its `<` on; sticky, so that it is looked for nowhere else. No part of it can be read in
-// two ways, so the time is linear.
+// A tag from its `<` on; sticky, so that it is looked for nowhere else. No part of it can be read
+// in two ways, so the time is linear.
 const TAG =
   /<(\/?)(?:[^\s<>/="'&!?:]+:)?([^\s<>/="'&!?:]+)((?:\s+[^\s<>/="'&]+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*)\s*(\/?)>/y;
 

@@ -31,9 +31,9 @@ const STATE_ATTRIBUTE = 'trusted.berth.append';
 const READ_BYTES = MiB;
 
 /**
- * Appends to a file in place; commands that have it open see it grow. If the host crashes meanwhile, the
- * file has all of the bytes or none when the disk is attached again. The caller holds the lock of the
- * key.
+ * Appends to a file in place; commands that have it open see it grow. If the host crashes
+ * meanwhile, the file has all of the bytes or none when the disk is attached again. The caller
+ * holds the lock of the key.
  * @returns undefined when there is no file to append to
  */
 export async function appendToFile(

@@ -23,9 +23,9 @@ export interface Assembly extends AsyncDisposable {
 }
 
 /**
- * Appends the other parts to the file of the first one, which saves copying that. Unless the file is
- * renamed, disposing of the assembly truncates it to the part again; after a crash the next assembly
- * does so, since the names of parts contain their lengths.
+ * Appends the other parts to the file of the first one, which saves copying that. Unless the file
+ * is renamed, disposing of the assembly truncates it to the part again; after a crash the next
+ * assembly does so, since the names of parts contain their lengths.
  */
 export async function assemble(
   directory: string,

@@ -11,8 +11,8 @@ import { initiatedAtOf, isDoneName, isStagedName, isUploadId, uploadIdOf } from 
 const EXPIRE_FOR_MS = 1_000;
 
 /**
- * Cleans up when a disk is attached: removes what a crash left unfinished, undoes appends, completes uploads whose
- * object appeared just before the crash, and removes what has expired.
+ * Cleans up when a disk is attached: removes what a crash left unfinished, undoes appends,
+ * completes uploads whose object appeared just before the crash, and removes what has expired.
  */
 export async function clearUploads({ uploads }: DiskLayout): Promise<void> {
   for (const name of await readdir(uploads)) {
@@ -40,8 +40,8 @@ export async function expireUploads(uploads: string): Promise<number> {
 }
 
 /**
- * Whether the name alone, which says when its upload began, leaves it possible that {@link expireUploads}
- * removes the file: an answer is as old as its upload at most.
+ * Whether the name alone, which says when its upload began, leaves it possible that
+ * {@link expireUploads} removes the file: an answer is as old as its upload at most.
  */
 export function mayBeExpired(name: string): boolean {
   const isDone = isDoneName(name);

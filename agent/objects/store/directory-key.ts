@@ -7,8 +7,8 @@ import { openWithStatus } from './opened-object.ts';
 import { isAbsent } from './store-errors.ts';
 
 /*
- * A directory is listed as a key of its own, with a slash at its end, when it was put as one. Others
- * are only parts of keys. An extended attribute says so: the record of an empty object
+ * A directory is listed as a key of its own, with a slash at its end, when it was put as one.
+ * Others are only parts of keys. An extended attribute says so: the record of an empty object
  * (object-record.ts), or one byte from an earlier version. An empty attribute takes it back.
  */
 export const KEY_ATTRIBUTE = 'trusted.berth.key';
@@ -16,7 +16,9 @@ export const KEY_ATTRIBUTE = 'trusted.berth.key';
 /** Stands for the directory in its record, which holds whatever becomes of the names in it. */
 const ANY_DIRECTORY: FileIdentity = { inode: 0n, sizeBytes: 0, mtimeNs: 0n, ctimeNs: 0n };
 
-/** The record of a directory that was put as a key; undefined without one, as in an earlier mark. */
+/**
+ * The record of a directory that was put as a key; undefined without one, as in an earlier mark.
+ */
 export const decodeKey = (attribute: Buffer | undefined): ObjectRecord | undefined =>
   decodeRecord(attribute, ANY_DIRECTORY);
 

@@ -37,8 +37,8 @@ export function statusOf(fd: number): FileStatus {
 }
 
 /**
- * Sets the modification time to now, finer than the kernel's own clock for it. A command that changes the
- * file right afterwards leaves another time, even within the same tick of that clock.
+ * Sets the modification time to now, finer than the kernel's own clock for it. A command that
+ * changes the file right afterwards leaves another time, even within the same tick of that clock.
  */
 export function stampModified(fd: number): void {
   const seconds = Date.now() / 1000;

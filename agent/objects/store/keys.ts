@@ -50,7 +50,9 @@ export function readKey(key: string): ObjectPath {
   return target;
 }
 
-/** The common prefix that stands for a key in a listing with a delimiter; undefined: the key does. */
+/**
+ * The common prefix that stands for a key in a listing with a delimiter; undefined: the key does.
+ */
 export function groupOfKey(
   key: string,
   prefix: string,

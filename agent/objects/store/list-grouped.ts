@@ -13,9 +13,9 @@ import {
 const PAST = Buffer.of(0xff);
 
 /**
- * Lists one page with a delimiter other than a slash. Directories do not help then: every key with the
- * prefix is walked over, at most {@link LIMITS.keysWalkedPerPageMax} of them for a page, which then ends
- * early.
+ * Lists one page with a delimiter other than a slash. Directories do not help then: every key with
+ * the prefix is walked over, at most {@link LIMITS.keysWalkedPerPageMax} of them for a page, which
+ * then ends early.
  */
 export async function listGrouped(contents: string, request: ListRequest): Promise<ObjectPage> {
   const { prefix, delimiter, limit, after } = request;
@@ -24,7 +24,8 @@ export async function listGrouped(contents: string, request: ListRequest): Promi
   const isListed = group === after && after.startsWith(prefix);
   const start = isListed ? Buffer.concat([Buffer.from(after), PAST]) : Buffer.from(after);
   const entries: ListedEntry[] = [];
-  // A directory is read through for each run of names, so a small page must not make the runs short.
+  // A directory is read through for each run of names, so a small page must not make the runs
+  // short.
   const keys = { ...request, delimiter: undefined, limit: LIMITS.keysPerListingMax };
   let walked = 0;
   for await (const entry of walk(contents, keys, start)) {

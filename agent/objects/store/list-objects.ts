@@ -53,7 +53,9 @@ const NAMES_MIN = 16;
 interface Scope {
   /** Relative to the contents; empty, or with a trailing slash. */
   readonly path: string;
-  /** Whether the directory's own key may be listed: it has the prefix, and comes after the bound. */
+  /**
+   * Whether the directory's own key may be listed: it has the prefix, and comes after the bound.
+   */
   readonly hasKey: boolean;
   /** The prefix of the names. */
   readonly prefix: Buffer;
@@ -61,8 +63,8 @@ interface Scope {
 }
 
 /**
- * Lists one page of the keys with a prefix, in the order of their UTF-8 bytes, depth first. Nothing is
- * kept between pages, so each page scans every directory that it touches.
+ * Lists one page of the keys with a prefix, in the order of their UTF-8 bytes, depth first. Nothing
+ * is kept between pages, so each page scans every directory that it touches.
  */
 export async function listObjects(contents: string, request: ListRequest): Promise<ObjectPage> {
   const entries: ListedEntry[] = [];

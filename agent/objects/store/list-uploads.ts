@@ -25,7 +25,9 @@ export interface UploadPage {
   readonly uploads: readonly ListedUpload[];
   readonly commonPrefixes: readonly string[];
   readonly isTruncated: boolean;
-  /** The markers of the next page: an upload, or a common prefix without an id. Empty: no entries. */
+  /**
+   * The markers of the next page: an upload, or a common prefix without an id. Empty: no entries.
+   */
   readonly nextKeyMarker: string;
   readonly nextUploadIdMarker: string;
 }

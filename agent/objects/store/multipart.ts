@@ -117,13 +117,13 @@ export class MultipartUploads {
   }
 
   /**
-   * Creates the object from its parts; durable when it returns. A repetition with the same parts gets
-   * the same answer, for an hour after it succeeded: one that comes sooner waits, since clients repeat
-   * what they have waited for too long.
+   * Creates the object from its parts; durable when it returns. A repetition with the same parts
+   * gets the same answer, for an hour after it succeeded: one that comes sooner waits, since
+   * clients repeat what they have waited for too long.
    * @param expected what the caller says about the object as a whole
    * @throws S3Error `NoSuchUpload`, `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall`,
-   *   `EntityTooLarge`, `OperationAborted`, `BadDigest`, `InvalidRequest` when the size or the kind of
-   *   checksum is another one, and what the precondition throws
+   *   `EntityTooLarge`, `OperationAborted`, `BadDigest`, `InvalidRequest` when the size or the kind
+   *   of checksum is another one, and what the precondition throws
    */
   async complete(
     uploadId: string,
@@ -162,7 +162,9 @@ export class MultipartUploads {
     }
   }
 
-  /** Puts a part in its place. A completion that begins meanwhile waits, since it reads the parts. */
+  /**
+   * Puts a part in its place. A completion that begins meanwhile waits, since it reads the parts.
+   */
   async #keep(uploadId: string, work: () => Promise<void>): Promise<void> {
     this.#refuseWhileCompleting(uploadId);
     const keeping = this.#keeping.get(uploadId) ?? new Set();

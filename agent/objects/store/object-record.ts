@@ -7,9 +7,9 @@ import { decodeHeaders, encodeHeaders } from './stored-headers.ts';
 import { CHECKSUM_ALGORITHMS, CHECKSUM_BYTES, type ObjectChecksum } from '../protocol/checksum.ts';
 
 /**
- * The properties of an object that its file does not have, in an extended attribute that containers can
- * neither see nor set (xattr(7)). It is valid only while the file has the size and modification time
- * that it names, so a command that changes the file invalidates it.
+ * The properties of an object that its file does not have, in an extended attribute that containers
+ * can neither see nor set (xattr(7)). It is valid only while the file has the size and modification
+ * time that it names, so a command that changes the file invalidates it.
  */
 export const RECORD_ATTRIBUTE = 'trusted.berth.object';
 
@@ -17,8 +17,8 @@ export const RECORD_ATTRIBUTE = 'trusted.berth.object';
 export const EMPTY_ETAG = 'd41d8cd98f00b204e9800998ecf8427e';
 
 /**
- * Stands in for the number of parts when the 16 bytes are not the object's MD5, which would take too
- * long to compute, but a value that changes with every append.
+ * Stands in for the number of parts when the 16 bytes are not the object's MD5, which would take
+ * too long to compute, but a value that changes with every append.
  */
 export const UNHASHED = 0xffff;
 
@@ -38,9 +38,9 @@ export interface ObjectRecord {
  * versions 2 and 4 a checksum: u8 number of the algorithm with the highest bit set for a composite
  * one, and the digest; content type; then, if there are headers, a line feed and the headers
  * (stored-headers.ts). Versions 3 and 4 have one byte for each character of the headers, versions 1
- * and 2 UTF-8. Headers in ASCII, which is the same in both, have the lower version: earlier programs
- * read it. Little-endian and, without headers, short: ext4 keeps it in the inode, beside the file's
- * other properties.
+ * and 2 UTF-8. Headers in ASCII, which is the same in both, have the lower version: earlier
+ * programs read it. Little-endian and, without headers, short: ext4 keeps it in the inode, beside
+ * the file's other properties.
  */
 const VERSION = 1;
 const WITH_CHECKSUM = 1;

@@ -54,9 +54,9 @@ export interface PutOptions {
 }
 
 /**
- * The objects of one mounted disk, which are its files (docs/decisions/0013). There must be only one
- * per disk, since it serializes changes of a key. Methods throw S3Error for failures that the caller
- * or the disk causes.
+ * The objects of one mounted disk, which are its files (docs/decisions/0013). There must be only
+ * one per disk, since it serializes changes of a key. Methods throw S3Error for failures that the
+ * caller or the disk causes.
  */
 export class ObjectStore {
   readonly #disk: DiskLayout;

@@ -18,8 +18,8 @@ import type { StoredPart } from './upload-files.ts';
 const READ_BYTES = MiB;
 
 /**
- * The checksum that the object of a completed upload gets: the one that the upload was created with,
- * or else the one that its completion gives.
+ * The checksum that the object of a completed upload gets: the one that the upload was created
+ * with, or else the one that its completion gives.
  * @throws S3Error InvalidRequest when they differ in kind
  */
 export function checksumKind(

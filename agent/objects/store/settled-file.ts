@@ -4,8 +4,8 @@ import { type FileStatus, statusOf } from './file-calls.ts';
 import { decodeRecord } from './object-record.ts';
 
 /**
- * How long two changes of a file may bear the same times: the kernel's clock for them moves with its
- * timer, every 10 ms at the slowest (CONFIG_HZ), unless the kernel has finer ones (Linux 6.13).
+ * How long two changes of a file may bear the same times: the kernel's clock for them moves with
+ * its timer, every 10 ms at the slowest (CONFIG_HZ), unless the kernel has finer ones (Linux 6.13).
  */
 export const TICK_MS = 11;
 

@@ -2,9 +2,9 @@ import { parseJson } from '../../../shared/json.ts';
 import { isHeaderName, isHeaderValue } from '../protocol/raw-headers.ts';
 
 /*
- * The headers in the record of an object: for each a line `name:value`, the prefix of metadata as one
- * hyphen. Names and values contain no line feed; values have one character a byte. Records of older
- * versions have those characters in UTF-8, and still older ones have JSON.
+ * The headers in the record of an object: for each a line `name:value`, the prefix of metadata as
+ * one hyphen. Names and values contain no line feed; values have one character a byte. Records of
+ * older versions have those characters in UTF-8, and still older ones have JSON.
  */
 
 /** The prefix of the headers that are metadata of the caller's own. */

@@ -15,8 +15,9 @@ export type VerifyDigests = (digests: {
 }) => void;
 
 /**
- * Writes a body to an empty file. Reading, hashing and writing overlap; one after the other they would
- * take twice as long. A long body is durable when this returns, so that publishing it is quick.
+ * Writes a body to an empty file. Reading, hashing and writing overlap; one after the other they
+ * would take twice as long. A long body is durable when this returns, so that publishing it is
+ * quick.
  * @param body whose chunks this takes over: the caller must not use them again
  * @param checksum taken of the body on the way
  * @returns the MD5 state of the body; see files.c
@@ -65,15 +66,17 @@ export async function writeBody(
   }
 }
 
-/** Throws the first failure once all of the work has ended: what has not failed still uses the file. */
+/**
+ * Throws the first failure once all of the work has ended: what has not failed still uses the file.
+ */
 async function allEnded(work: readonly Promise<unknown>[]): Promise<void> {
   await Promise.allSettled(work);
   await Promise.all(work);
 }
 
 /**
- * Frees the memory of chunks at once. Left to the garbage collector, every 64 MiB of them triggers a
- * collection of V8's whole heap, which took a third of the time of a put.
+ * Frees the memory of chunks at once. Left to the garbage collector, every 64 MiB of them triggers
+ * a collection of V8's whole heap, which took a third of the time of a put.
  */
 function freeAll(chunks: readonly Buffer[]): void {
   for (const { buffer, length } of chunks) {

@@ -9,9 +9,9 @@ import type { OnThread } from './shared-threads.ts';
  * Output of commands in sandboxes, on the host's disk. A command's output is a series of segments
  * `<exec>.<offset of its first byte>`, each a series of frames: u8 stream (1 stdout, 2 stderr), u32
  * length, bytes. Frames are only appended. When a segment is full, the next one begins and the one
- * before it is removed, so that the newest output is kept. If a crash or a failed write cuts off the
- * last frame, the guest sends it again: its ring keeps output until it is acknowledged, which only
- * whole frames are.
+ * before it is removed, so that the newest output is kept. If a crash or a failed write cuts off
+ * the last frame, the guest sends it again: its ring keeps output until it is acknowledged, which
+ * only whole frames are.
  */
 
 const HEAD_BYTES = 5;
@@ -31,8 +31,8 @@ async function segmentStarts(directory: string, execId: string): Promise<number[
 }
 
 /**
- * Goes through the whole frames of a segment, and lets others have their turn meanwhile: there may be
- * one for each byte, so none is kept.
+ * Goes through the whole frames of a segment, and lets others have their turn meanwhile: there may
+ * be one for each byte, so none is kept.
  * @param found told where the bytes of each frame lie
  * @returns where the last whole frame ends; what follows was cut off
  */
@@ -65,7 +65,9 @@ interface Segments {
   readonly wholeBytes: number;
 }
 
-/** The output of a command that runs; one writer at a time. After a failure it can be written on. */
+/**
+ * The output of a command that runs; one writer at a time. After a failure it can be written on.
+ */
 export class ExecOutput {
   readonly #directory: string;
   readonly #execId: string;
@@ -130,8 +132,8 @@ export class ExecOutput {
   }
 
   /**
-   * @param offset of the first byte within the output of both streams; bytes that are stored already
-   *   are skipped
+   * @param offset of the first byte within the output of both streams; bytes that are stored
+   *   already are skipped
    */
   append(stream: OutputStream, offset: number, bytes: Buffer): Promise<void> {
     return this.#onThread(() => this.#append(stream, offset, bytes));
@@ -176,7 +178,9 @@ export class ExecOutput {
     await file?.close();
   }
 
-  /** Drops the older output: the guest has lost the bytes in between, and a gap must not go unseen. */
+  /**
+   * Drops the older output: the guest has lost the bytes in between, and a gap must not go unseen.
+   */
   async #skipTo(offset: number): Promise<void> {
     await this.#close();
     await this.#dropOldest(0);

@@ -1,8 +1,8 @@
 import type { SandboxExecState, SandboxJournal } from '../../journal/sandbox-journal.ts';
 
 /**
- * Writes the records of a sandbox's commands: to the host's journal and, where the sandbox may come to
- * another host, to where that one finds them. The two are written at the same time.
+ * Writes the records of a sandbox's commands: to the host's journal and, where the sandbox may come
+ * to another host, to where that one finds them. The two are written at the same time.
  */
 export class ExecRecords {
   readonly #journal: Pick<SandboxJournal, 'durable' | 'saveExec'>;

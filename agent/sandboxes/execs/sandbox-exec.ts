@@ -173,8 +173,8 @@ export class SandboxExec {
   }
 
   /**
-   * The guest does not know it. It keeps a command until it is told to forget it, so one that it was
-   * asked to start and has not answered for was never started.
+   * The guest does not know it. It keeps a command until it is told to forget it, so one that it
+   * was asked to start and has not answered for was never started.
    */
   async #beginAgain(channel: GuestChannel): Promise<void> {
     const { ending } = this.#row;

@@ -128,7 +128,8 @@ export class SandboxExecs {
   }
 
   /**
-   * Journals a command and starts it. Resolves when it runs, or has failed to, and its row is durable.
+   * Journals a command and starts it. Resolves when it runs, or has failed to, and its row is
+   * durable.
    * @throws AppError `rate_limited`, `unavailable` when the guest does not answer
    */
   async begin(spec: SandboxExecSpec): Promise<SandboxExec> {
@@ -237,7 +238,10 @@ export class SandboxExecs {
     );
   }
 
-  /** Journals a new command, once there is a place for its output: none is journalled that cannot begin. */
+  /**
+   * Journals a new command, once there is a place for its output: none is journalled that cannot
+   * begin.
+   */
   async #enter(state: SandboxExecState, command: string): Promise<SandboxExec> {
     this.#begun.add(state.id);
     try {
@@ -286,8 +290,8 @@ export class SandboxExecs {
       await exec.adopt(channel, known.get(exec.row.id));
       known.delete(exec.row.id);
     }
-    // Orphans: their end is journalled, or they belong to the sandbox that this one was forked from.
-    // Nobody reads their output here, so they must not wait until somebody does.
+    // Orphans: their end is journalled, or they belong to the sandbox that this one was forked
+    // from. Nobody reads their output here, so they must not wait until somebody does.
     for (const { id, flags } of known.values()) {
       if ((flags & PROCESS_FLAGS.session) !== 0) continue;
       await ((flags & PROCESS_FLAGS.exited) === 0 ? channel.unfollow(id) : channel.forget(id));

@@ -2,10 +2,10 @@ import { poolThreads } from '../../disks/disk-threads.ts';
 import { FairTurns } from '../../queues/fair-turns.ts';
 
 /*
- * A call on the storage that hosts share for their sandboxes occupies a thread of libuv's pool until
- * it returns, and every command in a sandbox makes some. While that storage hangs they would occupy
- * all threads, and with them the journal and every disk of the host. So they have few threads of their
- * own: half of what calls on disks leave to the agent (disk-threads.ts).
+ * A call on the storage that hosts share for their sandboxes occupies a thread of libuv's pool
+ * until it returns, and every command in a sandbox makes some. While that storage hangs they would
+ * occupy all threads, and with them the journal and every disk of the host. So they have few
+ * threads of their own: half of what calls on disks leave to the agent (disk-threads.ts).
  */
 
 const count = Math.ceil(poolThreads / 8);

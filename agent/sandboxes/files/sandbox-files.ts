@@ -84,9 +84,9 @@ export class SandboxFiles {
   }
 
   /**
-   * The place is taken until the guest has forgotten the operation. One that is done ends at once, and
-   * its caller waits for that, so that the next request finds the place; nobody waits for one that was
-   * cut for longer.
+   * The place is taken until the guest has forgotten the operation. One that is done ends at once,
+   * and its caller waits for that, so that the next request finds the place; nobody waits for one
+   * that was cut for longer.
    */
   async #end(worker: FileWorker, release: () => void): Promise<void> {
     const ended = worker.end().finally(() => {

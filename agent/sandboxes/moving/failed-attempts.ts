@@ -6,7 +6,9 @@ interface Failures {
   readonly dueAt: number;
 }
 
-/** Attempts that have failed, by what they were at: each is repeated after growing pauses, so often. */
+/**
+ * Attempts that have failed, by what they were at: each is repeated after growing pauses, so often.
+ */
 export class FailedAttempts {
   readonly #pauses: BackoffRange;
   readonly #attemptsMax: number;

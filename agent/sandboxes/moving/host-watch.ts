@@ -39,8 +39,8 @@ interface Sight {
 const WATCHED_MIN = 3;
 
 /**
- * Shows on the storage that this host is alive, and finds hosts that are not. A host is lost when an
- * operator said that it is off, or when all of this holds: this host has seen no sign of it for
+ * Shows on the storage that this host is alive, and finds hosts that are not. A host is lost when
+ * an operator said that it is off, or when all of this holds: this host has seen no sign of it for
  * `hostLostMs` by its own clock, neither on the storage nor in the directory; the storage has given
  * up the lock that its agent held; and this host has seen, of whichever host, that such locks keep
  * others out. Even then a machine that runs keeps its own lock (shim.c).
@@ -113,8 +113,8 @@ export class HostWatch {
   }
 
   /**
-   * Holds the lock of a host that this one has seen no sign of for long enough: no agent of it runs, or
-   * starts, until it is disposed of.
+   * Holds the lock of a host that this one has seen no sign of for long enough: no agent of it
+   * runs, or starts, until it is disposed of.
    * @returns undefined while there may be one
    */
   async lockSilent(hostId: string): Promise<FileLock | undefined> {

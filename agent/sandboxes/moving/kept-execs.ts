@@ -24,20 +24,22 @@ import { onSharedThread } from '../execs/shared-threads.ts';
 /*
  * The records of a sandbox's commands, kept in the machine's directory like the sandbox's own
  * (carried-sandbox.ts). Each line of the file is sealed for this machine and has some records: the
- * first ones all that the journal had when the file was written, the others those that began or ended
- * since. The file is written anew when the others have become many. A line without its end was being
- * written when its host died.
+ * first ones all that the journal had when the file was written, the others those that began or
+ * ended since. The file is written anew when the others have become many. A line without its end
+ * was being written when its host died.
  *
  * Commands may be long. So records are read, sealed and written a line at a time, and the lines are
- * short: nothing else happens in the agent while one of them is sealed or opened. Records that wait to
- * be written are without their commands, which the journal has.
+ * short: nothing else happens in the agent while one of them is sealed or opened. Records that wait
+ * to be written are without their commands, which the journal has.
  */
 
 const FILE = 'execs.sealed';
 const RECORDS_KEPT_MAX = 2 * LIMITS.sandboxExecsListedMax;
 /** A line ends with the record with which its commands are together as long as this. */
 const LINE_LENGTH = 256 * KiB;
-/** The longest command of each record, sealed: JSON may have six bytes for one, and base64 eight. */
+/**
+ * The longest command of each record, sealed: JSON may have six bytes for one, and base64 eight.
+ */
 const BYTES_MAX = RECORDS_KEPT_MAX * 8 * LIMITS.commandBytesMax;
 const APPENDED = {
   linesMax: 4 * LIMITS.sandboxExecsListedMax,
@@ -143,8 +145,9 @@ export class KeptExecs {
   }
 
   /**
-   * Keeps a record of a command that the journal has; durable when it returns. The journal may still
-   * be given what has changed. Records that come while another is written are written together.
+   * Keeps a record of a command that the journal has; durable when it returns. The journal may
+   * still be given what has changed. Records that come while another is written are written
+   * together.
    */
   async keep(state: SandboxExecState): Promise<void> {
     merge(this.#waiting, [state]);

@@ -29,8 +29,8 @@ export interface SandboxCarrierDeps {
 interface Kept {
   readonly execs: KeptExecs;
   /**
-   * Settles when the journal has what they have, so that this host may replace them, with whether they
-   * have yet to be; undefined until the first try, and after a failure.
+   * Settles when the journal has what they have, so that this host may replace them, with whether
+   * they have yet to be; undefined until the first try, and after a failure.
    */
   claimed: Promise<boolean> | undefined;
 }
@@ -66,8 +66,8 @@ export class SandboxCarrier {
   }
 
   /**
-   * Keeps the record of a command that begins or ends, so that a host which dies takes none along that
-   * a caller was told of. Durable when it returns; what fails is logged.
+   * Keeps the record of a command that begins or ends, so that a host which dies takes none along
+   * that a caller was told of. Durable when it returns; what fails is logged.
    */
   async keepExec(sandbox: Owner, exec: SandboxExecState): Promise<void> {
     try {
@@ -106,8 +106,8 @@ export class SandboxCarrier {
   }
 
   /**
-   * The commands kept beside a machine in this host's directory. Those that cannot be understood are
-   * left behind.
+   * The commands kept beside a machine in this host's directory. Those that cannot be understood
+   * are left behind.
    * @throws Error when they cannot be read now
    */
   async readExecs(row: Pick<SandboxRow, 'id' | 'vmId'>): Promise<SandboxExecRow[]> {
@@ -150,8 +150,8 @@ export class SandboxCarrier {
   }
 
   /**
-   * Has the journal take in what a former owner kept, before this host first writes over it. A failure
-   * fails that write, and the next one tries again.
+   * Has the journal take in what a former owner kept, before this host first writes over it. A
+   * failure fails that write, and the next one tries again.
    * @returns whether the files are still the former owner's, or are missing
    */
   #claimed(sandbox: Owner): Promise<boolean> {

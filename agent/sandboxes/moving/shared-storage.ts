@@ -124,7 +124,10 @@ export class SharedStorage {
     return (await readdir(this.places.hosts)).filter(isHostId);
   }
 
-  /** Gives a machine at rest up: whichever host takes it has it. @returns false when it is in use */
+  /**
+   * Gives a machine at rest up: whichever host takes it has it.
+   * @returns false when it is in use
+   */
   release(vmId: string): Promise<boolean> {
     const to = this.directoryOf(vmId, 'released');
     return failpoint('release directory', () => moveLocked(this.directoryOf(vmId), to));

@@ -4,8 +4,9 @@ import type { SandboxExecRow, SandboxRow } from '../../journal/sandbox-journal.t
 import type { CarriedRow } from './carried-sandbox.ts';
 
 /**
- * How far the revision of a sandbox leaps when it changes its host. The former host may have journalled
- * and published changes that it could not write to the storage any more; all of them are older.
+ * How far the revision of a sandbox leaps when it changes its host. The former host may have
+ * journalled and published changes that it could not write to the storage any more; all of them are
+ * older.
  */
 const REVISIONS_AHEAD = 1_000;
 
@@ -29,8 +30,8 @@ export function takenRow(
 }
 
 /**
- * Whether the record beside a machine is still that of its former owner, which may be this host, too:
- * the journal has the sandbox by {@link takenRow}, but perhaps not its commands.
+ * Whether the record beside a machine is still that of its former owner, which may be this host,
+ * too: the journal has the sandbox by {@link takenRow}, but perhaps not its commands.
  */
 export const isUnfinished = (
   { revision }: Pick<SandboxRow, 'revision'>,

@@ -1,6 +1,6 @@
 /**
- * The newest bytes of a stream: all that were not sent yet, and before them as many as may have to be
- * sent again. Appending moves each byte a few times at most, however short the pieces are.
+ * The newest bytes of a stream: all that were not sent yet, and before them as many as may have to
+ * be sent again. Appending moves each byte a few times at most, however short the pieces are.
  */
 export class KeptInput {
   readonly #keptMax: number;
@@ -19,7 +19,9 @@ export class KeptInput {
     this.#end += bytes.length;
   }
 
-  /** The last bytes, of which there may be fewer. They stay as they are when others are appended. */
+  /**
+   * The last bytes, of which there may be fewer. They stay as they are when others are appended.
+   */
   last(length: number): Buffer {
     return this.#buffer.subarray(Math.max(this.#start, this.#end - length), this.#end);
   }

@@ -12,7 +12,10 @@ export interface WaitingInput {
   readonly bytesMax: number;
 }
 
-/** The position of input from a client that counts its bytes, and so may send unacknowledged input again. */
+/**
+ * The position of input from a client that counts its bytes, and so may send unacknowledged input
+ * again.
+ */
 export interface InputPosition {
   /** Offset of the first byte among all input of the process. */
   readonly offset: number;
@@ -38,7 +41,10 @@ export class ProcessInput {
   #waitingBytes = 0;
   #isOver = false;
   #closing: Promise<void> | undefined;
-  /** Whether anything came from this host, and the client of the last of it, if it has said who it is. */
+  /**
+   * Whether anything came from this host, and the client of the last of it, if it has said who it
+   * is.
+   */
   #hasWritten = false;
   #writer: string | undefined;
 

@@ -1,6 +1,6 @@
 /**
- * Builds the program into dist/, or into the directory that is given: everything that it needs, in pieces that
- * are loaded when they are used.
+ * Builds the program into dist/, or into the directory that is given: everything that it needs, in
+ * pieces that are loaded when they are used.
  */
 import { copyFile, mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -48,8 +48,8 @@ const { metafile } = await build({
     'process.env.WS_NO_UTF_8_VALIDATE': '"1"',
   },
   external: ['cpu-features', '*.node'], // Optional parts of ssh2 that would have to be compiled.
-  // Packages that are CommonJS ask for built-in modules by `require`. Making that of `node:module` in each piece
-  // would take a tenth of start-up.
+  // Packages that are CommonJS ask for built-in modules by `require`. Making that of `node:module`
+  // in each piece would take a tenth of start-up.
   banner: {
     js: 'const require = (name) => { const found = process.getBuiltinModule(name); if (found) return found; throw new Error(`${name} is not part of berth`); };',
   },

@@ -42,6 +42,9 @@ export const EXIT = {
   usage: 2,
   /** A search failed; as with grep, 1 says that nothing was found. */
   notSearched: 2,
-  /** Berth itself failed where the exit code would be that of the remote command; as docker and env do. */
+  /**
+   * Berth itself failed where the exit code would be that of the remote command; as docker and env
+   * do.
+   */
   notRun: 125,
 } as const;

@@ -20,12 +20,15 @@ export async function findSandbox(berth: Berth, nameOrId: string): Promise<Sandb
   throw new NotFoundFailure(`there is no sandbox ${nameOrId}`, 'see berth sandbox ls');
 }
 
-/** Answers after which the sandbox may be there all the same: it does not run, or the server is older. */
+/**
+ * Answers after which the sandbox may be there all the same: it does not run, or the server is
+ * older.
+ */
 const LOOK_AGAIN: ReadonlySet<string> = new Set(['not_found', 'sandbox_not_running']);
 
 /**
- * By name or id, for a command that starts a process in it: with a name, one request both finds the sandbox
- * and opens the way to it.
+ * By name or id, for a command that starts a process in it: with a name, one request both finds the
+ * sandbox and opens the way to it.
  * @throws NotFoundFailure when there is none
  */
 export async function findSandboxForSession(berth: Berth, nameOrId: string): Promise<Sandbox> {

@@ -29,9 +29,9 @@ function withoutOpenEnd(text: string): string {
 }
 
 /**
- * Finds the new part of a stream in what is kept of it, of which the beginning may have been dropped
- * meanwhile. Nothing tells how much: what was seen and is still kept is the longest text that ends the one and
- * begins the other, which is wrong only where all of it repeats itself.
+ * Finds the new part of a stream in what is kept of it, of which the beginning may have been
+ * dropped meanwhile. Nothing tells how much: what was seen and is still kept is the longest text
+ * that ends the one and begins the other, which is wrong only where all of it repeats itself.
  */
 export class NewOutput {
   #seen = '';

@@ -26,8 +26,8 @@ export function commandBehindName(words: readonly string[]): readonly string[] {
 }
 
 /**
- * The name of what a remote command runs in, and the command. The name may be left out when the command
- * follows `--`.
+ * The name of what a remote command runs in, and the command. The name may be left out when the
+ * command follows `--`.
  * @param words what commander found, which has dropped a `--` in front of them
  * @param all the whole command line
  */

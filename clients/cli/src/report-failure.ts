@@ -50,7 +50,10 @@ const AWAKENING: Readonly<Record<string, string>> = {
   failed: 'berth sandbox get says why, and berth sandbox start boots it',
 };
 
-/** Names are what people get wrong; the API shows the pattern of disks, or that of sandboxes and snapshots. */
+/**
+ * Names are what people get wrong; the API shows the pattern of disks, or that of sandboxes and
+ * snapshots.
+ */
 function explainField(message: string): Pick<Explanation, 'message' | 'next'> {
   const [, pattern] = /^body: name must match pattern "(.*)"$/u.exec(message) ?? [];
   if (pattern === undefined) return { message: message.replace(/^(?:body|query|path): /u, '') };
@@ -64,7 +67,10 @@ function explainRest(message: string): Pick<Explanation, 'message' | 'next'> {
   return { message: sentence, next: AWAKENING[status] ?? 'see berth sandbox get' };
 }
 
-/** @param json whether the error is for a program: then it is one line of JSON on stderr. @returns the exit code */
+/**
+ * @param json whether the error is for a program: then it is one line of JSON on stderr.
+ * @returns the exit code
+ */
 export function reportFailure(error: unknown, argv: readonly string[]): number {
   const { code, message, next, exitCode } = explain(error, argv);
   const isJson = argv.slice(0, dashesIn(argv)).includes('--json');
@@ -140,7 +146,9 @@ function explainUsage(error: CommanderError, argv: readonly string[]): Explanati
   return { code: 'usage', message, next, exitCode: EXIT.usage };
 }
 
-/** The exit code of a command that fails: not one that means something else to those who call it. */
+/**
+ * The exit code of a command that fails: not one that means something else to those who call it.
+ */
 function failureCode([group, name = '']: readonly string[]): number {
   if (group === 'disk' && name === 'grep') return EXIT.notSearched;
   const isRemotes =

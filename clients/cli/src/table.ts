@@ -24,7 +24,10 @@ function fit(text: string, width: number): string {
   return shown + ' '.repeat(Math.max(0, width - used));
 }
 
-/** How wide each column is so that all fit: those that give way shrink first, the widest of them most. */
+/**
+ * How wide each column is so that all fit: those that give way shrink first, the widest of them
+ * most.
+ */
 function shrink(widths: number[], gives: readonly boolean[], room: number): void {
   const total = (): number => widths.reduce((sum, width) => sum + width + GAP, -GAP);
   for (const isTurn of [(i: number) => gives[i] === true, () => true]) {

@@ -68,7 +68,9 @@ class RawKeys implements Disposable {
   }
 }
 
-/** Tells the process how large our terminal is, whenever it has changed, one size after the other. */
+/**
+ * Tells the process how large our terminal is, whenever it has changed, one size after the other.
+ */
 class SizeForwarding implements Disposable {
   readonly #process: Process;
   #isTelling = false;
@@ -103,7 +105,10 @@ class SizeForwarding implements Disposable {
   }
 }
 
-/** Passes keys, sizes and output until the process has ended. @returns undefined when the user has left it */
+/**
+ * Passes keys, sizes and output until the process has ended.
+ * @returns undefined when the user has left it
+ */
 async function passTerminal(remote: Process): Promise<ProcessExit | undefined> {
   let hasLeft = false;
   const keys = new LeaveSequence();

@@ -1,4 +1,7 @@
-/** Control characters of names and messages are shown, never obeyed: they could rewrite the terminal. */
+/**
+ * Control characters of names and messages are shown, never obeyed: they could rewrite the
+ * terminal.
+ */
 export const visible = (text: string): string =>
   text.replace(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu, (character) => {
     const escape = ESCAPES[character];
@@ -51,7 +54,10 @@ export function parseSeconds(text: string): number | undefined {
 
 const SIZE_POWERS: Readonly<Record<string, number>> = { '': 0, k: 1, m: 2, g: 3, t: 4 };
 
-/** @returns the bytes of `512`, `512M` or `2GiB`, in powers of 1024; undefined when it is none of these */
+/**
+ * @returns the bytes of `512`, `512M` or `2GiB`, in powers of 1024; undefined when it is none of
+ *   these
+ */
 export function parseBytes(text: string): number | undefined {
   const [, number, unit] = /^(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?$/iu.exec(text) ?? [];
   if (number === undefined || unit === undefined) return undefined;

@@ -2,7 +2,10 @@ import { Command, type CommandUnknownOpts } from '@commander-js/extra-typings';
 import { type CommandEntry, COMMANDS } from './commands/index.ts';
 import { VERSION } from './version.ts';
 
-/** A command's summary as help lists it: in lower case, but for an abbreviation, without a full stop. */
+/**
+ * A command's summary as help lists it: in lower case, but for an abbreviation, without a full
+ * stop.
+ */
 export function inList(command: CommandUnknownOpts): string {
   const text = (command.summary() || command.description()).replace(/\.$/u, '');
   return text.replace(/^\p{Lu}(?!\p{Lu})/u, (first) => first.toLowerCase());

@@ -1,6 +1,6 @@
 /**
- * Builds the console into .local/console, which control serves: the page, and assets whose names carry
- * the hash of their content. Does nothing when what is there was built from the same sources.
+ * Builds the console into .local/console, which control serves: the page, and assets whose names
+ * carry the hash of their content. Does nothing when what is there was built from the same sources.
  * `--is-current` only says so, by its exit code.
  */
 import { createHash } from 'node:crypto';

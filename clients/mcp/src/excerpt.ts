@@ -8,7 +8,9 @@ const NUL = 0;
 const isContinuation = (byte: number | undefined): boolean =>
   byte !== undefined && (byte & 0xc0) === 0x80;
 
-/** How many bytes of the text are whole characters: up to three bytes of a last one are left out. */
+/**
+ * How many bytes of the text are whole characters: up to three bytes of a last one are left out.
+ */
 export function wholeCharacters(bytes: Uint8Array): number {
   let start = bytes.length - 1;
   while (start > bytes.length - 4 && isContinuation(bytes[start])) start -= 1;

@@ -9,8 +9,8 @@ function join(first: Uint8Array, second: Uint8Array): Uint8Array {
 }
 
 /**
- * Output of a process from an offset on. The first bytes of a character whose others have not come yet
- * are held back at its end, so that the next answer has all of them.
+ * Output of a process from an offset on. The first bytes of a character whose others have not come
+ * yet are held back at its end, so that the next answer has all of them.
  */
 export class ProcessExcerpt {
   readonly stdout = new Excerpt();

@@ -151,7 +151,8 @@ const input = tool({
     const machine = await findSandbox(call, sandbox);
     const process = await machine.attach(process_id, { signal });
     const bytes = bytesOf(content, encoding);
-    // Read by nobody, its output would make the process wait; it is kept for process_output all the same.
+    // Read by nobody, its output would make the process wait; it is kept for process_output all the
+    // same.
     process.wait().catch(() => undefined);
     const writing = async (): Promise<void> => {
       await process.write(bytes, { signal });

@@ -28,7 +28,9 @@ export interface Tool<I extends Shape = Shape, O extends Shape = Shape> {
   readonly title: string;
   /** The tool's purpose, and when to use another one. */
   readonly description: string;
-  /** `read`: changes nothing. `change`: adds to what is there. `destroy`: may take something away. */
+  /**
+   * `read`: changes nothing. `change`: adds to what is there. `destroy`: may take something away.
+   */
   readonly effect: 'read' | 'change' | 'destroy';
   /** Doing it twice is doing it once. */
   readonly idempotent?: boolean;
@@ -54,7 +56,10 @@ const annotationsOf = ({
   openWorldHint: false,
 });
 
-/** Sends progress while the caller has asked for it; a notification that does not arrive is no failure. */
+/**
+ * Sends progress while the caller has asked for it; a notification that does not arrive is no
+ * failure.
+ */
 function progressOf({ _meta, sendNotification, signal }: Extra): Call['progress'] {
   const progressToken = _meta?.progressToken;
   if (progressToken === undefined) return () => undefined;

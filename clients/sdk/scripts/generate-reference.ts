@@ -1,6 +1,6 @@
 /**
- * Writes the reference pages of the client (docs/sdk/) from its TSDoc; with --check, says whether they
- * are current. An export without TSDoc is an error.
+ * Writes the reference pages of the client (docs/sdk/) from its TSDoc; with --check, says whether
+ * they are current. An export without TSDoc is an error.
  */
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join, relative } from 'node:path';

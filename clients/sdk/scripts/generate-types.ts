@@ -7,7 +7,10 @@ import { routes } from '../../../control/routes.ts';
 const target = new URL('../src/generated/api.ts', import.meta.url);
 const HEAD = '/* Generated from the routes of the API by `npm run generate`. Do not edit. */\n\n';
 
-/** Errors are classes of the client (src/errors.ts): their types by operation would be most of the file. */
+/**
+ * Errors are classes of the client (src/errors.ts): their types by operation would be most of the
+ * file.
+ */
 function withoutErrors(document: OpenAPI3): OpenAPI3 {
   const paths = Object.values(document.paths ?? {}) as Record<string, object>[];
   for (const operation of paths.flatMap((path) => Object.values(path))) {

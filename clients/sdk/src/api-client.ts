@@ -3,8 +3,9 @@ import type { paths } from './generated/api.ts';
 import type { Fetch, FetchAnswer, FetchInit } from './transport.ts';
 
 /**
- * @internal The API's calls by method and path, with the types that openapi-fetch derives from the API
- * description. Its own client would load all of a runtime's `Request` and `Headers` for each program.
+ * @internal The API's calls by method and path, with the types that openapi-fetch derives from the
+ * API description. Its own client would load all of a runtime's `Request` and `Headers` for each
+ * program.
  */
 export type ApiClient = Pick<Client<paths>, 'GET' | 'PUT' | 'POST' | 'DELETE'>;
 

@@ -72,7 +72,8 @@ export class Disk implements AsyncDisposable {
   }
 
   /**
-   * Runs a command by `bash -c` in the root of the disk, and waits for its end. Any exit code is a result.
+   * Runs a command by `bash -c` in the root of the disk, and waits for its end. Any exit code is a
+   * result.
    * @throws DeadlineError, OutcomeUnknownError
    */
   async exec(command: string, options: CreatingCallOptions = {}): Promise<ExecResult> {
@@ -85,8 +86,8 @@ export class Disk implements AsyncDisposable {
 
   /**
    * Searches the files of a directory for an extended regular expression.
-   * @param options `onMatches`: given matches as they are found. The search is then not repeated when it
-   * fails after the first of them
+   * @param options `onMatches`: given matches as they are found. The search is then not repeated
+   * when it fails after the first of them
    */
   async grep(search: RunGrep, options: GrepOptions = {}): Promise<GrepResult> {
     const { onMatches, ...call } = options;

@@ -93,7 +93,10 @@ export class ProcessLostError extends BerthError {
   }
 }
 
-/** A watch has ended for good; the codes are those of the API, as `not_found` when the directory is gone. */
+/**
+ * A watch has ended for good; the codes are those of the API, as `not_found` when the directory is
+ * gone.
+ */
 export class WatchEndedError extends BerthError {}
 
 /** Output was written while nobody read it, and more of it than is kept. */

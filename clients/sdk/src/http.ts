@@ -26,8 +26,8 @@ export interface CallOptions {
 export interface CreatingCallOptions extends CallOptions {
   /**
    * Repeated within 24 hours with the same key, the call is not carried out again. A random one by
-   * default. `false`: none, so the call is not repeated when its answer was lost, and a command ends
-   * when its caller hangs up.
+   * default. `false`: none, so the call is not repeated when its answer was lost, and a command
+   * ends when its caller hangs up.
    */
   readonly idempotencyKey?: string | false | undefined;
 }
@@ -218,7 +218,10 @@ function bodyOf<T>({ data, error, response }: Answer<T>): T {
   throw toApiError(response, error);
 }
 
-/** An error of this client's own, which a given `fetch` may throw too, says more than that no answer came. */
+/**
+ * An error of this client's own, which a given `fetch` may throw too, says more than that no answer
+ * came.
+ */
 const toFailure = (error: unknown): Error =>
   error instanceof BerthError
     ? error

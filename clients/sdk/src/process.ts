@@ -29,12 +29,13 @@ const CONTROL_ATTEMPTS = 5;
 const encoder = new TextEncoder();
 
 /**
- * A process in a sandbox, and this client's session with it. The session survives whatever happens on
- * the way: a broken network, a restart of control nodes and agents, a pause of the sandbox. Every byte
- * comes once and in order, in both directions.
+ * A process in a sandbox, and this client's session with it. The session survives whatever happens
+ * on the way: a broken network, a restart of control nodes and agents, a pause of the sandbox.
+ * Every byte comes once and in order, in both directions.
  *
- * Output is read once, by a loop over the process, by {@link result} or by {@link wait}. While it is
- * not read, the process waits; after 30 s it does not any more, and only the newest output is kept.
+ * Output is read once, by a loop over the process, by {@link result} or by {@link wait}. While it
+ * is not read, the process waits; after 30 s it does not any more, and only the newest output is
+ * kept.
  *
  * @example
  * const process = await sandbox.start('make test');
@@ -63,8 +64,8 @@ export class Process implements AsyncIterable<OutputChunk>, AsyncDisposable {
   }
 
   /**
-   * How it ended, once the last byte of its output is here. It waits for whoever reads the output; when
-   * nobody does, use {@link wait}.
+   * How it ended, once the last byte of its output is here. It waits for whoever reads the output;
+   * when nobody does, use {@link wait}.
    * @throws ProcessLostError, OutputLostError, ConnectionError
    */
   get exit(): Promise<ProcessExit> {
@@ -73,7 +74,8 @@ export class Process implements AsyncIterable<OutputChunk>, AsyncDisposable {
 
   /**
    * The process's output, in order.
-   * @throws ProcessLostError, OutputLostError, ConnectionError; BerthError `output_taken` the second time
+   * @throws ProcessLostError, OutputLostError, ConnectionError; BerthError `output_taken` the
+   *   second time
    */
   async *[Symbol.asyncIterator](): AsyncGenerator<OutputChunk, void, undefined> {
     if (this.#isRead) throw new BerthError('output_taken', 'the output is read already');
@@ -100,9 +102,9 @@ export class Process implements AsyncIterable<OutputChunk>, AsyncDisposable {
   }
 
   /**
-   * Sends input. Resolves as soon as this client has taken it over, which it does while the process has
-   * less than 1 MiB to take; {@link flush} waits for the process itself. Input for a process that has
-   * ended is discarded.
+   * Sends input. Resolves as soon as this client has taken it over, which it does while the process
+   * has less than 1 MiB to take; {@link flush} waits for the process itself. Input for a process
+   * that has ended is discarded.
    * @throws BerthError `input_closed`
    */
   async write(input: Input, { signal }: { readonly signal?: AbortSignal } = {}): Promise<void> {
@@ -115,7 +117,10 @@ export class Process implements AsyncIterable<OutputChunk>, AsyncDisposable {
     for await (const piece of input) await this.write(piece);
   }
 
-  /** The end of input, after everything that was written. For a terminal it does nothing: send Ctrl-D. */
+  /**
+   * The end of input, after everything that was written. For a terminal it does nothing: send
+   * Ctrl-D.
+   */
   closeInput(): void {
     this.#session.input.close();
   }
@@ -135,7 +140,9 @@ export class Process implements AsyncIterable<OutputChunk>, AsyncDisposable {
     await control(this.#host, { type: 'resize', process_id: this.id, ...size });
   }
 
-  /** Leaves it; it runs on, and `sandbox.attach` finds it again. What waits to be read is discarded. */
+  /**
+   * Leaves it; it runs on, and `sandbox.attach` finds it again. What waits to be read is discarded.
+   */
   detach(): void {
     this.#session.leave(new BerthError('detached', 'this session has left the process'));
   }

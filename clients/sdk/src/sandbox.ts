@@ -20,7 +20,10 @@ import { poll, type WaitOptions } from './waiting.ts';
 
 const READ = { retry: 'repeatable' } as const;
 const MOVING: ReadonlySet<string> = new Set(['pending', 'pausing', 'stopping']);
-/** Until when a URL of a connection is used that came with the sandbox; the server's limit is a minute. */
+/**
+ * Until when a URL of a connection is used that came with the sandbox; the server's limit is a
+ * minute.
+ */
 const GIVEN_URL_MS = 30_000;
 const STOPPED: ReadonlySet<string> = new Set(['stopped', 'exited', 'failed']);
 type Status = SandboxInfo['status'];
@@ -38,8 +41,8 @@ export interface RunOptions extends StartOptions {
 }
 
 /**
- * A persistent machine that can be paused, resumed and forked. `await using` stops and deletes it at the
- * end of the scope.
+ * A persistent machine that can be paused, resumed and forked. `await using` stops and deletes it
+ * at the end of the scope.
  */
 export class Sandbox implements AsyncDisposable {
   /** Commands whose records the API keeps. */
@@ -129,8 +132,8 @@ export class Sandbox implements AsyncDisposable {
 
   /**
    * Attaches to a process that runs, or has ended within the last 15 minutes.
-   * @param options `offset`: the first byte of output wanted; when it is not kept any more, output begins
-   * at the oldest that is
+   * @param options `offset`: the first byte of output wanted; when it is not kept any more, output
+   * begins at the oldest that is
    * @throws SessionError `process_not_found`
    */
   async attach(
@@ -141,8 +144,8 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * The processes that were started in sessions: those that run, and those that ended within the last 15
-   * minutes. {@link attach} takes their ids.
+   * The processes that were started in sessions: those that run, and those that ended within the
+   * last 15 minutes. {@link attach} takes their ids.
    * @throws ConflictError `sandbox_not_running`
    */
   async processes(options: CallOptions = {}): Promise<SandboxProcess[]> {
@@ -314,8 +317,8 @@ export class Sandboxes {
   }
 
   /**
-   * The running sandbox of this name, with the way to its processes: the first that is started or attached
-   * to within half a minute takes one request fewer than after {@link find}.
+   * The running sandbox of this name, with the way to its processes: the first that is started or
+   * attached to within half a minute takes one request fewer than after {@link find}.
    * @throws NotFoundError; ConflictError `sandbox_not_running`
    */
   async connect(name: string, options: CallOptions = {}): Promise<Sandbox> {

@@ -7,8 +7,8 @@ import { poll, type WaitOptions } from './waiting.ts';
 const READ = { retry: 'repeatable' } as const;
 
 /**
- * Disk and memory of a sandbox, kept to create others from. `await using` deletes it at the end of the
- * scope.
+ * Disk and memory of a sandbox, kept to create others from. `await using` deletes it at the end of
+ * the scope.
  */
 export class Snapshot implements AsyncDisposable {
   readonly #http: Http;

@@ -1,4 +1,6 @@
-/** @internal Resolves after the time, or rejects with the signal's reason as soon as it is aborted. */
+/**
+ * @internal Resolves after the time, or rejects with the signal's reason as soon as it is aborted.
+ */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     if (signal?.aborted === true) return reject(reasonOf(signal));
@@ -62,7 +64,10 @@ export class LinkedSignal {
 /** The longest timer of all runtimes: 24 days. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
-/** @internal Aborts its signal after a time, unless it is cleared before; never, if that is infinite. */
+/**
+ * @internal Aborts its signal after a time, unless it is cleared before; never, if that is
+ *   infinite.
+ */
 export class Deadline {
   readonly #abort = new AbortController();
   readonly #timer: ReturnType<typeof setTimeout> | undefined;

@@ -16,7 +16,9 @@ function characterOf(entity: string, name: string): string {
   return String.fromCodePoint(code);
 }
 
-/** @internal What the elements of a name contain, in order; the name occurs in none of them again. */
+/**
+ * @internal What the elements of a name contain, in order; the name occurs in none of them again.
+ */
 export function xmlElements(xml: string, name: string): string[] {
   const elements = new RegExp(`<${name}(?: [^>]*)?>([^]*?)</${name}>`, 'gu');
   return [...xml.matchAll(elements)].map(([, inner = '']) => inner);

@@ -18,8 +18,8 @@ export interface AuditLogs {
   /** Undefined: there is no file. */
   readonly file: AuditFile | undefined;
   /**
-   * Told of each event of an account, unless it was answered with 429 or `insufficient_scope`; never
-   * throws.
+   * Told of each event of an account, unless it was answered with 429 or `insufficient_scope`;
+   * never throws.
    */
   readonly announce: (event: ActivityEvent) => Promise<void>;
   /** Whose word about the address of a caller is believed. */

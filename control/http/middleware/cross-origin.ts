@@ -23,7 +23,8 @@ export const crossOrigin =
     let isAdmitted = admitOrigin(req, res, origins);
     const [, token] = SHARED.exec(ctx.path) ?? [];
     if (token !== undefined) {
-      // The answer varies by origin whatever the disk allows now: it may change while a cache has the answer.
+      // The answer varies by origin whatever the disk allows now: it may change while a cache has
+      // the answer.
       varyByOrigin(res);
       const ofDisk = ctx.get('origin') === '' ? [] : await originsOfShared(deps, token);
       isAdmitted = admitOrigin(req, res, ofDisk) || isAdmitted;

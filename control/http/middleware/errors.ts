@@ -4,7 +4,9 @@ import { retryAfter, statusOf, toCallerError, toWaitableError } from '../error-s
 import { RefusedRequest } from '../../services/refused-request.ts';
 import type { RequestState } from './request-state.ts';
 
-/** Renders every failure: the envelope, the status of its code, and nothing the caller may not see. */
+/**
+ * Renders every failure: the envelope, the status of its code, and nothing the caller may not see.
+ */
 export function renderErrors(log: Logger): Middleware<RequestState> {
   return async (ctx, next) => {
     try {

@@ -19,7 +19,9 @@ type Path = readonly (string | number)[];
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** The schemas of which one describes the object: the one that its tag selects, where there is one. */
+/**
+ * The schemas of which one describes the object: the one that its tag selects, where there is one.
+ */
 function alternativesFor(shape: Shape, object: Record<string, unknown>): readonly Shape[] {
   const alternatives = shape.oneOf ?? shape.anyOf ?? [shape];
   const tag = shape.discriminator?.propertyName;
@@ -95,8 +97,8 @@ function* ignoredNames(schemas: InputSchemas, { query = {}, body }: Input): Gene
 }
 
 /**
- * Names the query parameters and the fields of a request's body that are ignored because the endpoint
- * has no such parameter or field. Parameters come first, with a question mark.
+ * Names the query parameters and the fields of a request's body that are ignored because the
+ * endpoint has no such parameter or field. Parameters come first, with a question mark.
  * @returns the value of the header `X-Ignored-Fields`, undefined when everything is known; it ends
  *   in `...` when there are more than it may name
  */

@@ -44,7 +44,9 @@ async function openBucket(listener: RequestListener) {
   };
 }
 
-/** A container of storage that speaks Azure's protocol, and a tenant that knows every application. */
+/**
+ * A container of storage that speaks Azure's protocol, and a tenant that knows every application.
+ */
 async function openContainer(listener: RequestListener) {
   const authority = await authorityOf(randomBytes(32), 'storage');
   setDefaultCACertificates([...getCACertificates('default'), authority.certificate]);

@@ -74,8 +74,8 @@ async function checkWorks(t: ExecutionContext, { actor, target, image, mounts }:
 }
 
 /**
- * Has the host lose Redis when it has mounted the disk, and fail to unmount it: the mount point, where
- * something else is mounted as well, cannot be removed.
+ * Has the host lose Redis when it has mounted the disk, and fail to unmount it: the mount point,
+ * where something else is mounted as well, cannot be removed.
  */
 async function failToUnmount(t: ExecutionContext, scene: Scene): Promise<void> {
   const { actor, hooks, redis, target } = scene;

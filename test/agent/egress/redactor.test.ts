@@ -63,7 +63,10 @@ test('A secret is masked wherever chunks are cut, and nothing else is changed', 
   t.pass();
 });
 
-/** Sends chunks with a long pause after each. @returns the text that had come by then, after each */
+/**
+ * Sends chunks with a long pause after each.
+ * @returns the text that had come by then, after each
+ */
 async function redactSlowly(
   time: FakeTime,
   patterns: readonly string[],

@@ -1,4 +1,6 @@
-/* Operations on files of the guest agent, over a real channel (agent/guest/files.c and beside it). */
+/*
+ * Operations on files of the guest agent, over a real channel (agent/guest/files.c and beside it).
+ */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';

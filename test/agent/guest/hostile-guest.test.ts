@@ -1,6 +1,7 @@
 /*
- * A guest may send anything. The host's end of the channel accepts what a sound guest agent sends, and
- * ends at the first thing else, with a clear error and without having held more than its bounds.
+ * A guest may send anything. The host's end of the channel accepts what a sound guest agent sends,
+ * and ends at the first thing else, with a clear error and without having held more than its
+ * bounds.
  */
 import { randomUUID } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';

@@ -126,7 +126,8 @@ test.serial('device nodes of an image are dead on the host', async (t) => {
 });
 
 test.serial('a bomb ends at its bound and takes no space', async (t) => {
-  // 300 kB that unpack to 300 MB, in one file and in many; and nothing but inodes, each with a block.
+  // 300 kB that unpack to 300 MB, in one file and in many; and nothing but inodes, each with a
+  // block.
   const zeros = Buffer.alloc(100 * MiB);
   const empty = Array.from({ length: 20_000 }, (_, index): TarEntry => {
     return { name: `${index}/`, type: 'directory' };

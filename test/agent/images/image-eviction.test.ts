@@ -17,7 +17,9 @@ const PLENTY = 1000;
 const HOUR_MS = 3_600_000;
 const hexes = ['a', 'b'].map((digit) => digit.repeat(64));
 
-/** A host and its region, each with the same two images, of which the first is the longest unused. */
+/**
+ * A host and its region, each with the same two images, of which the first is the longest unused.
+ */
 async function newHost(spaces: {
   readonly own: { readonly freeBytes: number; readonly device: number };
   readonly region: { readonly freeBytes: number; readonly device: number };

@@ -1,6 +1,6 @@
 /*
- * The ingress over sockets, before guests that break connections off or answer oddly, and behind callers
- * that claim to be others.
+ * The ingress over sockets, before guests that break connections off or answer oddly, and behind
+ * callers that claim to be others.
  */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';

@@ -11,7 +11,9 @@ test.afterEach.always(() => {
   process.env['PATH'] = path;
 });
 
-/** Puts a program before the real `ip` that says, so many times, that the list may be incomplete. */
+/**
+ * Puts a program before the real `ip` that says, so many times, that the list may be incomplete.
+ */
 async function interrupt(directory: string, times: number): Promise<() => Promise<number>> {
   const calls = join(directory, 'calls');
   const script = `#!/bin/sh

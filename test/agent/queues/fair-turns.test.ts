@@ -34,7 +34,9 @@ async function takeAll(turns: FairTurns, account: string): Promise<Turn[]> {
   }
 }
 
-/** Queues commands of accounts behind one that runs; returns the order in which they are admitted. */
+/**
+ * Queues commands of accounts behind one that runs; returns the order in which they are admitted.
+ */
 async function admissionOrder(accounts: readonly string[]): Promise<string[]> {
   const turns = newTurns(1);
   const running = await turns.acquire('running', never);

@@ -1,4 +1,7 @@
-/* Leftovers of removed hosts on the storage of sandboxes: other hosts remove those that are no sandboxes. */
+/*
+ * Leftovers of removed hosts on the storage of sandboxes: other hosts remove those that are no
+ * sandboxes.
+ */
 import { closeSync, existsSync } from 'node:fs';
 import { mkdir, readdir, rm, writeFile } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';

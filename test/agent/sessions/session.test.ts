@@ -1,6 +1,7 @@
 /*
- * Process sessions (docs/sessions.md), most of them of version 2, from the WebSocket to a process of a
- * real guest agent: what repeated, crossing, stalled and hasty clients do to its input and output.
+ * Process sessions (docs/sessions.md), most of them of version 2, from the WebSocket to a process
+ * of a real guest agent: what repeated, crossing, stalled and hasty clients do to its input and
+ * output.
  */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';

@@ -1,6 +1,6 @@
 /*
- * Programs that fill the screen, cut networks and pauses, in `berth sandbox shell` in a real terminal. At full
- * length in a virtual machine, else in a container.
+ * Programs that fill the screen, cut networks and pauses, in `berth sandbox shell` in a real
+ * terminal. At full length in a virtual machine, else in a container.
  */
 import { execFile } from 'node:child_process';
 import { realpath } from 'node:fs/promises';
@@ -57,7 +57,10 @@ async function openShell({ stack, cli }: Context): Promise<Terminal> {
   return terminal;
 }
 
-/** Brings a program of this computer and its libraries into the sandbox, as a package would, under another name. */
+/**
+ * Brings a program of this computer and its libraries into the sandbox, as a package would, under
+ * another name.
+ */
 async function install(cli: Cli, program: string, name: string): Promise<void> {
   const path = await realpath(program);
   const { stdout: libraries } = await promisify(execFile)('ldd', [path]);

@@ -1,4 +1,6 @@
-/* `cp`, `sync` and `edit` of files that cannot be read or written, on a disk behind a faulty proxy. */
+/*
+ * `cp`, `sync` and `edit` of files that cannot be read or written, on a disk behind a faulty proxy.
+ */
 import { chmod, mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Transfer } from '../../../clients/cli/src/transfer/place.ts';

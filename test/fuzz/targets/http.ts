@@ -1,6 +1,7 @@
 /*
- * The HTTP parsers of all ports of a live system. Whatever bytes come on a connection: what goes back
- * is a sequence of whole answers, none tells of a fault of ours, and the next caller is served.
+ * The HTTP parsers of all ports of a live system. Whatever bytes come on a connection: what goes
+ * back is a sequence of whole answers, none tells of a fault of ours, and the next caller is
+ * served.
  */
 import assert from 'node:assert';
 import { connect } from 'node:net';

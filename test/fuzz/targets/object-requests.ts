@@ -1,4 +1,6 @@
-/* Parts of object requests that have parsers of their own: signatures, chunks, documents, ranges. */
+/*
+ * Parts of object requests that have parsers of their own: signatures, chunks, documents, ranges.
+ */
 import assert from 'node:assert';
 import { Readable } from 'node:stream';
 import { AwsChunkedDecoder } from '../../../agent/objects/auth/aws-chunked.ts';

@@ -1,7 +1,10 @@
 import { Argument } from '@commander-js/extra-typings';
 import { leaf } from '../command.ts';
 
-/* Bash splits words at colons too, so `disk:path` comes in three and only its last part is replaced. */
+/*
+ * Bash splits words at colons too, so `disk:path` comes in three and only its last part is
+ * replaced.
+ */
 const BASH = `_berth() {
   local -a words=() lines=()
   local word line value prefix=

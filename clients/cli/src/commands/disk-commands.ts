@@ -16,7 +16,8 @@ import { visible } from '../text.ts';
 import { count, given } from '../values.ts';
 
 /**
- * Runs a command without an Idempotency-Key: with one it would go on when the user ends us with Ctrl-C.
+ * Runs a command without an Idempotency-Key: with one it would go on when the user ends us with
+ * Ctrl-C.
  * @throws Failure when the answer is lost, which cannot be asked for again
  */
 async function runOn(disk: Disk, command: string): Promise<ExecResult> {

@@ -66,7 +66,10 @@ function checkClock(date: string | null): Finding[] {
   return [{ check: 'clock', level: 'warning', message, next: 'synchronize both by NTP' }];
 }
 
-/** Whether sessions reach the hosts of running sandboxes: a process that is not there is refused by them. */
+/**
+ * Whether sessions reach the hosts of running sandboxes: a process that is not there is refused by
+ * them.
+ */
 async function checkHosts(berth: Berth): Promise<Finding[]> {
   const running = (await berth.sandboxes.list()).filter(({ status }) => status === 'running');
   const tried = running.slice(-HOSTS_TRIED).map(async (sandbox): Promise<Finding> => {

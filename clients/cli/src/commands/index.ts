@@ -1,6 +1,9 @@
 import type { CommandUnknownOpts } from '@commander-js/extra-typings';
 
-/** A command, or a group of them. Its module is loaded when it is used: start-up is most of a short run. */
+/**
+ * A command, or a group of them. Its module is loaded when it is used: start-up is most of a short
+ * run.
+ */
 export interface CommandEntry {
   readonly name: string;
   readonly summary: string;

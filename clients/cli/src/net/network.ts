@@ -3,7 +3,10 @@ import type { BerthOptions } from '@berth/sdk';
 /** How requests are made, and process sessions opened. */
 export type Network = Pick<BerthOptions, 'fetch' | 'WebSocket'>;
 
-/** Whether Node is told to go through the proxies that the environment names, which only its own classes do. */
+/**
+ * Whether Node is told to go through the proxies that the environment names, which only its own
+ * classes do.
+ */
 const usesProxies = ({ NODE_USE_ENV_PROXY, NODE_OPTIONS = '' } = process.env): boolean =>
   NODE_USE_ENV_PROXY === '1' ||
   [...process.execArgv, ...NODE_OPTIONS.split(' ')].includes('--use-env-proxy');

@@ -2,13 +2,17 @@ import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { BerthError, type Fetch, type FetchAnswer, type FetchInit } from '@berth/sdk';
 
-// An import would read everything that the module exports, and so load the runtime's `fetch` after all.
+// An import would read everything that the module exports, and so load the runtime's `fetch` after
+// all.
 const { request: requestHttp } = process.getBuiltinModule('node:http');
 
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
 /** Statuses of answers without content, besides those to HEAD. */
 const EMPTY: ReadonlySet<number> = new Set([204, 304]);
-/** Shorter content is read at once, so that nobody has to, and its connection serves the next request. */
+/**
+ * Shorter content is read at once, so that nobody has to, and its connection serves the next
+ * request.
+ */
 const SHORT_BYTES = 64 * 1024;
 
 async function collect(message: IncomingMessage): Promise<Buffer> {
@@ -88,8 +92,8 @@ function redirected(url: string, location: string): BerthError {
 }
 
 /**
- * Makes a request by `node:http`, with connections that are kept. The runtime's own `fetch` takes about 20 ms
- * to load, which is most of a short command, and more processor time for each request.
+ * Makes a request by `node:http`, with connections that are kept. The runtime's own `fetch` takes
+ * about 20 ms to load, which is most of a short command, and more processor time for each request.
  * @throws BerthError `redirected` when the content of an upload cannot be sent on
  */
 export const nodeFetch: Fetch = async (url, init) => {

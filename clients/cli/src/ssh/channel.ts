@@ -15,8 +15,8 @@ export const closed = (channel: Channel): Promise<void> =>
 export class ChannelClosed extends Error {}
 
 /**
- * Writes at the client's pace. A channel that is closed never says that it took the bytes, so its end
- * is waited for as well.
+ * Writes at the client's pace. A channel that is closed never says that it took the bytes, so its
+ * end is waited for as well.
  * @throws ChannelClosed
  */
 export async function send(target: Writable, bytes: Uint8Array, end: Promise<void>): Promise<void> {

@@ -29,7 +29,8 @@ const LINE_MAX = 64;
 
 /**
  * Takes the line with the process number off the output of such a command.
- * @returns the number, undefined when the command ended before; and the output that followed the line
+ * @returns the number, undefined when the command ended before; and the output that followed the
+ *   line
  */
 export async function readProcessNumber(
   output: AsyncIterator<OutputChunk>,
@@ -45,7 +46,9 @@ export async function readProcessNumber(
   return { number: undefined, rest: line };
 }
 
-/** Sends SIGHUP to the first process of a command whose client has gone. Detached processes run on. */
+/**
+ * Sends SIGHUP to the first process of a command whose client has gone. Detached processes run on.
+ */
 export async function hangUp(sandbox: Sandbox, number: number | undefined): Promise<void> {
   if (number === undefined || !Number.isSafeInteger(number)) return;
   await sandbox.run(`kill -HUP ${number} 2>/dev/null; true`).catch(() => undefined);

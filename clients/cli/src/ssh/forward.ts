@@ -10,10 +10,10 @@ interface Target {
 }
 
 /*
- * Connections are made by a small program in the sandbox, in a language that its image has. It passes
- * bytes between its input and output and the connection, and says on standard error what happens:
- * `+` connected, `-` and why not, `.` the peer has ended its direction after so many bytes. What it
- * says may come before or after bytes of its output.
+ * Connections are made by a small program in the sandbox, in a language that its image has. It
+ * passes bytes between its input and output and the connection, and says on standard error what
+ * happens: `+` connected, `-` and why not, `.` the peer has ended its direction after so many
+ * bytes. What it says may come before or after bytes of its output.
  */
 
 const PERL = `use IO::Socket::IP; use IO::Socket; $| = 1;

@@ -75,7 +75,8 @@ interface Run extends CopyOptions {
 }
 
 /**
- * Copies a file, or a directory with everything in it; a file in it that fails does not keep the others.
+ * Copies a file, or a directory with everything in it; a file in it that fails does not keep the
+ * others.
  * @throws Failure when there is nothing to copy
  */
 export async function copy(transfer: Transfer, options: CopyOptions): Promise<CopyTally> {

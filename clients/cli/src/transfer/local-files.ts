@@ -129,7 +129,9 @@ export interface Written {
   readonly modifiedAt?: Date | undefined;
 }
 
-/** Writes a file under another name first: whoever looks sees the old file or all of the new one. */
+/**
+ * Writes a file under another name first: whoever looks sees the old file or all of the new one.
+ */
 export async function writeFileWhole(
   path: LocalPath,
   pieces: AsyncIterable<Uint8Array>,
@@ -172,8 +174,8 @@ function cleanUpAtEnd(): void {
 }
 
 /**
- * Where something of a remote listing comes to lie. Names come from others: they must not lead out of the
- * directory.
+ * Where something of a remote listing comes to lie. Names come from others: they must not lead out
+ * of the directory.
  * @throws Failure when they do
  */
 export function pathBelow(directory: string, path: string): string;

@@ -12,8 +12,8 @@ export type Place =
   | { readonly kind: 'remote'; readonly name: string; readonly path: string };
 
 /**
- * `name:path` is remote, everything else local; `./a:b` is a local file, because a colon after a slash names
- * nothing remote, as with scp.
+ * `name:path` is remote, everything else local; `./a:b` is a local file, because a colon after a
+ * slash names nothing remote, as with scp.
  */
 export function parsePlace(text: string): Place {
   if (text === '-') return { kind: 'standard' };
@@ -54,7 +54,10 @@ export function parseTransfer(source: string, target: string, what: string): Tra
 /** The last segment of a path, without slashes. */
 export const baseName = (path: string): string => path.replace(/\/+$/u, '').split('/').at(-1) ?? '';
 
-/** Whether a remote path can only be that of a directory, such as `dir/` or `dir/.`; the root is one. */
+/**
+ * Whether a remote path can only be that of a directory, such as `dir/` or `dir/.`; the root is
+ * one.
+ */
 export const isNamedAsDirectory = (path: string): boolean => /(?:^|\/)\.?$/u.test(path);
 
 /** A path below a directory; an empty directory is the root of a disk. */
@@ -69,7 +72,8 @@ export const nothingAt = (path: string): NotFoundFailure =>
   new NotFoundFailure(`there is nothing at ${visible(path)}`, 'look at the name again');
 
 /**
- * Resolves with the answer to a call for a remote file. @throws NotFoundFailure when the file is not there
+ * Resolves with the answer to a call for a remote file. @throws NotFoundFailure when the file is
+ * not there
  */
 export async function orNothingAt<T>(
   { name, path }: Place & { readonly kind: 'remote' },

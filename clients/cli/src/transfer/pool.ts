@@ -1,7 +1,10 @@
 /** How many files are under way at once, unless the caller says otherwise. */
 export const JOBS = 16;
 
-/** Does the work for each item, so many at a time. The first error ends it, when all that was begun is over. */
+/**
+ * Does the work for each item, so many at a time. The first error ends it, when all that was begun
+ * is over.
+ */
 export async function forEachOf<T>(
   items: Iterable<T> | AsyncIterable<T>,
   jobs: number,

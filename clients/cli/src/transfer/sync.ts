@@ -96,8 +96,9 @@ function isWithin(path: string, tops: ReadonlySet<string>): boolean {
 }
 
 /**
- * Files of the target that the source does not have. A file at or below a path that the source's listing left
- * out is none: there is something in the source, such as a link in place of a directory.
+ * Files of the target that the source does not have. A file at or below a path that the source's
+ * listing left out is none: there is something in the source, such as a link in place of a
+ * directory.
  */
 function filesGone(source: Listing<unknown>, target: Listing<unknown>): string[] {
   return [...target.files.keys()].filter(
@@ -108,9 +109,9 @@ function filesGone(source: Listing<unknown>, target: Listing<unknown>): string[]
 const MD5_ETAG = /^"([\da-f]{32})"$/u;
 
 /**
- * Whether both sides have the same file. A download leaves the remote time on the local file; after an upload
- * the MD5 decides, which is then the ETag. "Older than the upload" would not do: a file may have been moved into
- * place with its old time.
+ * Whether both sides have the same file. A download leaves the remote time on the local file; after
+ * an upload the MD5 decides, which is then the ETag. "Older than the upload" would not do: a file
+ * may have been moved into place with its old time.
  */
 async function isSame(
   directory: string,

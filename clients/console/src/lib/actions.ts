@@ -9,8 +9,8 @@ import {
 export type { SandboxAction, SandboxStatus };
 
 /**
- * Whether an action does something in a state, by the table that the server obeys. A status may stand
- * for several states: then one of them must let it.
+ * Whether an action does something in a state, by the table that the server obeys. A status may
+ * stand for several states: then one of them must let it.
  */
 export const isPossible = (status: SandboxStatus, action: SandboxAction): boolean =>
   sandboxStates

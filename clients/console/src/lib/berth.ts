@@ -39,7 +39,9 @@ export async function pageFetch(request: Request): Promise<Response> {
   return response;
 }
 
-/** The API, as the session's key. The client wants a key, which {@link pageFetch} leaves out again. */
+/**
+ * The API, as the session's key. The client wants a key, which {@link pageFetch} leaves out again.
+ */
 export const berth = new Berth({
   baseUrl: location.origin,
   apiKey: 'of-the-session',

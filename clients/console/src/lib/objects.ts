@@ -59,8 +59,8 @@ function toObjectError(status: number, body: string): ObjectError {
 }
 
 /**
- * The ETag as Berth sent it. Berth's are strong; a proxy that compresses makes them weak, and `If-Match`
- * takes no weak ones (https://www.rfc-editor.org/rfc/rfc9110#section-13.1.1).
+ * The ETag as Berth sent it. Berth's are strong; a proxy that compresses makes them weak, and
+ * `If-Match` takes no weak ones (https://www.rfc-editor.org/rfc/rfc9110#section-13.1.1).
  */
 const strongTag = (etag: string | null): string => etag?.replace(/^W\//u, '') ?? '';
 

@@ -1,6 +1,6 @@
 /*
- * Which terminals were opened in which sandbox, so that they are there again after a reload. Only ids of
- * processes are kept, which are worth nothing without a session.
+ * Which terminals were opened in which sandbox, so that they are there again after a reload. Only
+ * ids of processes are kept, which are worth nothing without a session.
  */
 const KEPT = 'berth:terminals:';
 

@@ -142,8 +142,8 @@ const partXml = ({ number, etag }: Part): string =>
   `<Part><PartNumber>${number}</PartNumber><ETag>${etag.replaceAll('"', '&quot;')}</ETag></Part>`;
 
 /**
- * Puts a file on a disk. A large one goes in parts: when it was stopped by whatever, the same call goes
- * on with the parts that are missing.
+ * Puts a file on a disk. A large one goes in parts: when it was stopped by whatever, the same call
+ * goes on with the parts that are missing.
  */
 export async function upload(options: UploadOptions): Promise<void> {
   const { disk, key, file, signal, onProgress } = options;

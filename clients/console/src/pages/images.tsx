@@ -14,7 +14,9 @@ const POLL_MS = 2_000;
 const KEPT = 'berth:images';
 const KEPT_MAX = 50;
 
-/** The API has no list of images: these are the ids of those that were asked for in this browser. */
+/**
+ * The API has no list of images: these are the ids of those that were asked for in this browser.
+ */
 const kept = (): string[] => (localStorage.getItem(KEPT) ?? '').split(' ').filter(Boolean);
 
 const keep = (ids: readonly string[]): void =>

@@ -156,7 +156,9 @@ interface DescendantsProps {
   readonly current?: string | undefined;
 }
 
-/** Below a sandbox: what was forked from it, its snapshots and what was made from those, and so on. */
+/**
+ * Below a sandbox: what was forked from it, its snapshots and what was made from those, and so on.
+ */
 export function Descendants({ of, family, current }: DescendantsProps): JSX.Element {
   const snapshots = family.snapshots.filter((each) => each.sandbox_id === of);
   return (

@@ -26,7 +26,10 @@ interface TogetherProps {
   readonly children: ComponentChildren;
 }
 
-/** Shows parts of a page once each of them has an answer, so that none moves the others when it comes. */
+/**
+ * Shows parts of a page once each of them has an answer, so that none moves the others when it
+ * comes.
+ */
 export function Together({ of, children }: TogetherProps): JSX.Element {
   const wasComplete = useRef(false);
   wasComplete.current ||= of.every(({ data, error }) => (data ?? error) !== undefined);

@@ -75,7 +75,8 @@ interface DialogProps {
 export function Dialog({ title, onClose, children, isWide = false }: DialogProps): JSX.Element {
   const box = useRef<HTMLDialogElement>(null);
   const id = useId();
-  // Before anything is drawn: what is typed at once is for the dialogue, not for the page behind it.
+  // Before anything is drawn: what is typed at once is for the dialogue, not for the page behind
+  // it.
   useLayoutEffect(() => box.current?.showModal(), []);
   return (
     <dialog ref={box} class={isWide ? 'wide' : ''} aria-labelledby={id} onClose={onClose}>

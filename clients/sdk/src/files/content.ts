@@ -29,7 +29,9 @@ const isWhole = (content: WholeContent | StreamedContent): content is WholeConte
   ArrayBuffer.isView(content) ||
   content instanceof Blob;
 
-/** The pieces of a stream, also where streams cannot be looped over. Left early, it is cancelled. */
+/**
+ * The pieces of a stream, also where streams cannot be looped over. Left early, it is cancelled.
+ */
 async function* piecesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<Piece> {
   const reader = stream.getReader();
   try {

@@ -80,8 +80,8 @@ function entriesOf(xml: string, prefix: string): DiskFile[] {
 }
 
 /**
- * Files of a disk, by its object API: whether a command runs on the disk or not. Paths begin at the root of
- * the disk. What commands are better at (moving, removing trees) is done by `disk.exec`.
+ * Files of a disk, by its object API: whether a command runs on the disk or not. Paths begin at the
+ * root of the disk. What commands are better at (moving, removing trees) is done by `disk.exec`.
  *
  * @example
  * await disk.files.write('in/data.csv', csv);
@@ -125,11 +125,11 @@ export class DiskFiles {
   }
 
   /**
-   * Writes a file of up to 5 GiB, in place of one that is there, and makes the directories above it. It
-   * appears in one step, and is durable then. Repeated as `SandboxFiles.write`; without a limit of time by
-   * default.
-   * @throws PreconditionError; ConflictError `OperationAborted`: a file is in the way of a directory, or
-   * the other way round
+   * Writes a file of up to 5 GiB, in place of one that is there, and makes the directories above
+   * it. It appears in one step, and is durable then. Repeated as `SandboxFiles.write`; without a
+   * limit of time by default.
+   * @throws PreconditionError; ConflictError `OperationAborted`: a file is in the way of a
+   * directory, or the other way round
    */
   async write(
     path: string,
@@ -211,7 +211,10 @@ export class DiskFiles {
     await this.#http.content(READ, options, { method: 'PUT', path: url, body: async () => '' });
   }
 
-  /** Removes a file, or, with `/` at the end of the path, an empty directory. Nothing happens when it is not there. */
+  /**
+   * Removes a file, or, with `/` at the end of the path, an empty directory. Nothing happens when
+   * it is not there.
+   */
   async remove(path: string, options: CallOptions = {}): Promise<void> {
     await this.#http.content(READ, options, { method: 'DELETE', path: this.#url(path) });
   }

@@ -30,8 +30,9 @@ export function rangeHeader({ offset = 0, length }: FileRange): string | undefin
 }
 
 /**
- * @internal Headers of a request for content. A proxy that compresses would take its length away, and a
- * part of a compressed form says nothing about the file. Browsers choose their encodings themselves.
+ * @internal Headers of a request for content. A proxy that compresses would take its length away,
+ * and a part of a compressed form says nothing about the file. Browsers choose their encodings
+ * themselves.
  */
 export const downloadHeaders = (
   range?: string,
@@ -45,13 +46,16 @@ export const downloadHeaders = (
 type Headers = FetchAnswer['headers'];
 
 /**
- * @internal The ETag as Berth sent it. Berth's are strong; a proxy that compresses makes them weak, and
- * `If-Match` takes no weak ones (https://www.rfc-editor.org/rfc/rfc9110#section-13.1.1).
+ * @internal The ETag as Berth sent it. Berth's are strong; a proxy that compresses makes them weak,
+ * and `If-Match` takes no weak ones (https://www.rfc-editor.org/rfc/rfc9110#section-13.1.1).
  */
 export const etagOf = (headers: Headers): string | undefined =>
   headers.get('etag')?.replace(/^W\//u, '');
 
-/** How many bytes of content come, where the answer says so: the length of a compressed form is another. */
+/**
+ * How many bytes of content come, where the answer says so: the length of a compressed form is
+ * another.
+ */
 function lengthOf(headers: Headers): number | undefined {
   const length = headers.get('content-length');
   return length === null || isEncoded(headers) ? undefined : Number(length);
@@ -71,11 +75,11 @@ const resize = (bytes: Uint8Array<ArrayBuffer>, length: number): Uint8Array<Arra
 
 /**
  * A file, or a part of it, that is open to be read. Its content is read once. When the connection
- * breaks, reading goes on at the byte where it broke, and ends with `PreconditionError` if the file has
- * changed since. A file that is not read is to be cancelled.
+ * breaks, reading goes on at the byte where it broke, and ends with `PreconditionError` if the file
+ * has changed since. A file that is not read is to be cancelled.
  *
- * Content that a proxy compresses, and objects that were stored with a `Content-Encoding`, have no known
- * length; when their connection breaks, reading fails.
+ * Content that a proxy compresses, and objects that were stored with a `Content-Encoding`, have no
+ * known length; when their connection breaks, reading fails.
  *
  * @example
  * const file = await sandbox.files.read('/var/log/big.log');

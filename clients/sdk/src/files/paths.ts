@@ -23,7 +23,8 @@ export function encodePath(path: FilePath): string {
 }
 
 /**
- * The path of an entry for further calls, whatever its bytes are: use it where names may not be UTF-8.
+ * The path of an entry for further calls, whatever its bytes are: use it where names may not be
+ * UTF-8.
  *
  * @example
  * for await (const entry of sandbox.files.list('/data')) await sandbox.files.remove(decodePath(entry));
@@ -54,8 +55,8 @@ export function pathField<N extends string>(
 }
 
 /**
- * @internal The URL's path of a key. URLs resolve `.` and `..`, so a key with these would name something
- * else.
+ * @internal The URL's path of a key. URLs resolve `.` and `..`, so a key with these would name
+ * something else.
  * @throws BerthError `bad_path`
  */
 export function encodeKey(path: string): string {

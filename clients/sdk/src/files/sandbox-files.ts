@@ -59,8 +59,8 @@ export interface WatchFilesOptions {
   /** Ends the watch; a loop over it then throws the signal's reason. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * How long the SDK tries to reconnect before the watch fails, in milliseconds; time during which the
-   * sandbox is paused does not count. Default 10 minutes.
+   * How long the SDK tries to reconnect before the watch fails, in milliseconds; time during which
+   * the sandbox is paused does not count. Default 10 minutes.
    */
   readonly reconnectMs?: number | undefined;
 }
@@ -70,7 +70,9 @@ const RETRIES = 5;
 const ATTEMPT_MS = 75_000;
 const TIMEOUT_MS = 180_000;
 const READ = { retry: 'repeatable', attemptMs: ATTEMPT_MS, timeoutMs: TIMEOUT_MS } as const;
-/** Not repeated after a lost answer: a second attempt would find the result of the first, and fail. */
+/**
+ * Not repeated after a lost answer: a second attempt would find the result of the first, and fail.
+ */
 const ONCE = { ...READ, retry: 'refused' } as const;
 const TREE_MS_MAX = 3_600_000;
 
@@ -96,8 +98,8 @@ async function toUpload(content: FileContent, upload: Upload) {
 }
 
 /**
- * Files of a running sandbox, without a shell in it. Paths are absolute; operations run as root of the
- * sandbox, and what is new belongs to its default user. docs/files.md says how they behave.
+ * Files of a running sandbox, without a shell in it. Paths are absolute; operations run as root of
+ * the sandbox, and what is new belongs to its default user. docs/files.md says how they behave.
  *
  * @example
  * await sandbox.files.write('/work/notes.txt', 'hello', { parents: true });
@@ -140,9 +142,10 @@ export class SandboxFiles {
   }
 
   /**
-   * Writes a file of any size. It appears in one step once all of it has arrived; until then, and when
-   * the upload breaks, the old one stays. Repeated when its answer was lost, unless the content is a
-   * stream (pass a function that opens it) or `ifMatch` or `ifAbsent` is given. No time limit by default.
+   * Writes a file of any size. It appears in one step once all of it has arrived; until then, and
+   * when the upload breaks, the old one stays. Repeated when its answer was lost, unless the
+   * content is a stream (pass a function that opens it) or `ifMatch` or `ifAbsent` is given. No
+   * time limit by default.
    *
    * @example
    * await sandbox.files.write('/data/big.tar', await openAsBlob('big.tar')); // of node:fs

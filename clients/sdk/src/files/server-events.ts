@@ -8,7 +8,8 @@ interface ServerEvent {
 }
 
 /**
- * @internal The events of an answer of type text/event-stream, as this API writes them; not its comments.
+ * @internal The events of an answer of type text/event-stream, as this API writes them; not its
+ *   comments.
  * @param silenceMs the longest time without a byte, in milliseconds
  * @throws ConnectionError when it breaks; the signal's reason
  */

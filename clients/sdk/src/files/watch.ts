@@ -14,9 +14,9 @@ import type { FetchAnswer } from '../transport.ts';
 /** A change of a file or directory. */
 export interface FileChange {
   /**
-   * `created`: also what was moved there. `modified`: its content. `attributes`: mode, owner or times.
-   * `removed`: also what was moved away. `overflow`: changes may be missing, so list the directory anew;
-   * `path` is the one that is watched.
+   * `created`: also what was moved there. `modified`: its content. `attributes`: mode, owner or
+   * times. `removed`: also what was moved away. `overflow`: changes may be missing, so list the
+   * directory anew; `path` is the one that is watched.
    */
   readonly type: 'created' | 'modified' | 'attributes' | 'removed' | 'overflow';
   readonly path: string;
@@ -71,8 +71,8 @@ async function* eventsOf(response: FetchAnswer, signal: AbortSignal): Events {
 
 /**
  * Changes in a directory, from the moment on at which `watch` has resolved. It survives broken
- * connections, restarts of the server and pauses of the sandbox: `overflow` then tells that changes may be
- * missing. Read it all the time; a reader that falls far behind is told `overflow`, too.
+ * connections, restarts of the server and pauses of the sandbox: `overflow` then tells that changes
+ * may be missing. Read it all the time; a reader that falls far behind is told `overflow`, too.
  *
  * @example
  * await using changes = await sandbox.files.watch('/src', { recursive: true });
@@ -177,7 +177,10 @@ export class FileWatch implements AsyncIterable<FileChange>, AsyncDisposable {
     }
   }
 
-  /** Whether the sandbox will run again by itself or at a resume. @throws the error, if it is stopped */
+  /**
+   * Whether the sandbox will run again by itself or at a resume.
+   * @throws the error, if it is stopped
+   */
   async #isStanding(error: Error): Promise<boolean> {
     try {
       const status = await this.#host.status(this.#signal);

@@ -3,8 +3,8 @@
 /** How a process ended. */
 export interface ProcessExit {
   /**
-   * `completed`: with exit code 0. `failed`: with another one, or it was lost. `cancelled`: killed, or
-   * ended with its sandbox. `timed_out`: by its time limit.
+   * `completed`: with exit code 0. `failed`: with another one, or it was lost. `cancelled`: killed,
+   * or ended with its sandbox. `timed_out`: by its time limit.
    */
   readonly status: 'completed' | 'failed' | 'cancelled' | 'timed_out';
   /** 128 + n for signal n; undefined when it was cancelled, timed out or lost. */

@@ -13,8 +13,8 @@ const UNTAKEN_BYTES_MAX = 1024 * 1024;
 type Send = (offset: number, bytes: Uint8Array) => void;
 
 /**
- * @internal Input on its way to a process. What the process has not taken is kept, and sent again over
- * the next connection; the server ignores what it has.
+ * @internal Input on its way to a process. What the process has not taken is kept, and sent again
+ * over the next connection; the server ignores what it has.
  */
 export class InputBuffer {
   readonly #gate = new Gate();
@@ -67,7 +67,10 @@ export class InputBuffer {
     this.#gate.open();
   }
 
-  /** A connection over which everything that was not taken goes again, once it tells how much that is. */
+  /**
+   * A connection over which everything that was not taken goes again, once it tells how much that
+   * is.
+   */
   connect(send: Send, close: () => void): (taken: number, end: number) => void {
     let isFirst = true;
     return (taken, end) => {

@@ -1,7 +1,10 @@
 import type { OutputChunk } from './frames.ts';
 import type { Gate } from './gate.ts';
 
-/** @internal Output that has arrived and was not read yet. Its end, or failure, follows the last piece. */
+/**
+ * @internal Output that has arrived and was not read yet. Its end, or failure, follows the last
+ *   piece.
+ */
 export class OutputQueue {
   readonly #chunks: OutputChunk[] = [];
   readonly #gate: Gate;

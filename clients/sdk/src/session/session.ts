@@ -28,14 +28,18 @@ export interface SessionHost {
 
 /** Limits of a session; all have defaults. */
 export interface SessionOptions {
-  /** How many bytes of output may wait in this client to be read. 64 KiB to 64 MiB; default 1 MiB. */
+  /**
+   * How many bytes of output may wait in this client to be read. 64 KiB to 64 MiB; default 1 MiB.
+   */
   readonly window?: number | undefined;
   /**
-   * For how long the session tries to reach its process again, in milliseconds, before it fails; the
-   * time for which the sandbox is paused does not count. Default 10 minutes.
+   * For how long the session tries to reach its process again, in milliseconds, before it fails;
+   * the time for which the sandbox is paused does not count. Default 10 minutes.
    */
   readonly reconnectMs?: number | undefined;
-  /** Ends the session, not the process; reading and writing then reject with the signal's reason. */
+  /**
+   * Ends the session, not the process; reading and writing then reject with the signal's reason.
+   */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -59,8 +63,8 @@ const COMING: ReadonlySet<string> = new Set(['pending', 'running']);
 const STANDING: ReadonlySet<string> = new Set(['pending', 'pausing', 'paused']);
 
 /**
- * @internal One process and this client's hold on it, over as many connections as it takes: each goes on
- * at the byte where the one before it broke, in both directions.
+ * @internal One process and this client's hold on it, over as many connections as it takes: each
+ * goes on at the byte where the one before it broke, in both directions.
  */
 export class Session {
   readonly processId: string;
@@ -282,8 +286,8 @@ export class Session {
   }
 
   /**
-   * Whether the sandbox is paused, or on its way from or to a pause. One that only comes up is waited for
-   * by a first connection too.
+   * Whether the sandbox is paused, or on its way from or to a pause. One that only comes up is
+   * waited for by a first connection too.
    * @throws ProcessLostError; the error, when there was no connection yet
    */
   async #isStandingStill(error: Error): Promise<boolean> {

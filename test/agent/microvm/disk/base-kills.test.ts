@@ -1,4 +1,7 @@
-/* A host is killed at each step of linking, copying and removing the images that its machines stand on. */
+/*
+ * A host is killed at each step of linking, copying and removing the images that its machines stand
+ * on.
+ */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';

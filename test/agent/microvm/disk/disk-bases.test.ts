@@ -1,6 +1,6 @@
 /*
- * Copies of images on the storage that hosts share: a machine keeps the image that its disk stands on,
- * whatever hosts link, remove and copy at the same time.
+ * Copies of images on the storage that hosts share: a machine keeps the image that its disk stands
+ * on, whatever hosts link, remove and copy at the same time.
  */
 import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';

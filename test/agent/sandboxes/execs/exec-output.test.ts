@@ -1,4 +1,7 @@
-/* Output of commands in sandboxes on the host's disk: the newest is kept, whatever cut a writer off. */
+/*
+ * Output of commands in sandboxes on the host's disk: the newest is kept, whatever cut a writer
+ * off.
+ */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { mkdir, readdir, rename, rm, rmdir, stat, truncate, writeFile } from 'node:fs/promises';
 import { once } from 'node:events';

@@ -1,4 +1,6 @@
-/* Commands in sandboxes while the storage of their output, or of the journal, fails for a moment. */
+/*
+ * Commands in sandboxes while the storage of their output, or of the journal, fails for a moment.
+ */
 import { rm, writeFile } from 'node:fs/promises';
 import test from 'ava';
 import { interceptFailpoints } from '../../../../agent/system/failpoint.ts';

@@ -1,6 +1,6 @@
 /*
- * The commands of one sandbox, over channels whose far side the test plays: what happens between two
- * steps of the agent is what a guest seldom does, and does.
+ * The commands of one sandbox, over channels whose far side the test plays: what happens between
+ * two steps of the agent is what a guest seldom does, and does.
  */
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -232,7 +232,10 @@ test('commands that run do not push out those that have ended: a hundred of them
   t.deepEqual(await journal.endedExecs(sandboxId), ended.slice(-100));
 });
 
-/** A guest that answers no request to start anything. @returns it, and what it was asked to start */
+/**
+ * A guest that answers no request to start anything.
+ * @returns it, and what it was asked to start
+ */
 const deafGuest = (): { guest: PlayedGuest; asked: string[] } => {
   const asked: string[] = [];
   const guest = new PlayedGuest((frame) => {

@@ -1,6 +1,7 @@
 /*
  * A host that dies in mid-taking has the sandbox in its journal, but not its commands: these are in
- * the file that the former host kept. Its next agent must not write over that file before it has them.
+ * the file that the former host kept. Its next agent must not write over that file before it has
+ * them.
  */
 import { lstatSync, readFileSync, renameSync, rmSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,7 +1,7 @@
 /*
  * Drains that cannot go straight on: the host is busy with a sandbox, the operator changes their
- * mind, or no other host takes what is given up. Each ends in a state that callers and operators are
- * told.
+ * mind, or no other host takes what is given up. Each ends in a state that callers and operators
+ * are told.
  */
 import test from 'ava';
 import { newSandboxId } from '../../../../shared/ids.ts';

@@ -22,7 +22,9 @@ const LONG_AGO: HostReport = {
   ...{ sandboxes: 1, sandboxesActive: 0, disks: 0, disksHeld: 0, seenAt: 1 },
 };
 
-/** A host, and two others of its storage that it finds lost, in the order in which it looks at them. */
+/**
+ * A host, and two others of its storage that it finds lost, in the order in which it looks at them.
+ */
 async function openLost() {
   await using opened = new AsyncDisposableStack();
   const { path } = opened.use(await temporaryDirectory());

@@ -1,8 +1,8 @@
 /*
- * Agents are killed with SIGKILL at each step of moving sandboxes between two hosts, at either side,
- * and come back or not: every sandbox is at one host then, with all that its callers were told of.
- * Which points there are is learnt by doing each thing once. Ordinary runs try a sample of them, drawn
- * with a seed; BERTH_TEST_FULL=1 all.
+ * Agents are killed with SIGKILL at each step of moving sandboxes between two hosts, at either
+ * side, and come back or not: every sandbox is at one host then, with all that its callers were
+ * told of. Which points there are is learnt by doing each thing once. Ordinary runs try a sample of
+ * them, drawn with a seed; BERTH_TEST_FULL=1 all.
  */
 import test, { type ExecutionContext } from 'ava';
 import { newSandboxId } from '../../../../shared/ids.ts';
@@ -123,7 +123,8 @@ for (const side of sides)
   });
 
 /**
- * The first host loses its power and is fenced; the other one takes what it had, with a kill on the way.
+ * The first host loses its power and is fenced; the other one takes what it had, with a kill on the
+ * way.
  * @param returning where the lost one is killed when it comes back
  */
 async function lose(

@@ -1,7 +1,7 @@
 /*
- * Three hosts that share their sandboxes' storage, under random actions, orders and kills: whatever a
- * caller was told stays true, each sandbox is at one host, and nothing is left behind. The seed fixes
- * the choices, not the scheduling of the processes. BERTH_TEST_SEED=n repeats them.
+ * Three hosts that share their sandboxes' storage, under random actions, orders and kills: whatever
+ * a caller was told stays true, each sandbox is at one host, and nothing is left behind. The seed
+ * fixes the choices, not the scheduling of the processes. BERTH_TEST_SEED=n repeats them.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';

@@ -1,4 +1,6 @@
-/* Which sandboxes of this host another one has by now: only a newer record of another host says so. */
+/*
+ * Which sandboxes of this host another one has by now: only a newer record of another host says so.
+ */
 import test from 'ava';
 import { takenElsewhere } from '../../../../agent/sandboxes/moving/taken-elsewhere.ts';
 import { newAccountId, newHostId, newSandboxId } from '../../../../shared/ids.ts';

@@ -1,6 +1,6 @@
 /*
- * Processes of sessions on a real guest agent, whose connection to the host breaks. Goal: no byte of
- * input or output is lost or doubled, and every start, exit and kill is told once.
+ * Processes of sessions on a real guest agent, whose connection to the host breaks. Goal: no byte
+ * of input or output is lost or doubled, and every start, exit and kill is told once.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';

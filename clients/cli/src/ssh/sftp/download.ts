@@ -4,8 +4,8 @@ import type { FileDownload, SandboxFile, SandboxFiles } from '@berth/sdk';
 const READ_BYTES_MAX = 256 * 1024;
 
 /**
- * A file that a client reads. Clients read from the beginning to the end, so one request to the server
- * serves all of it; a read elsewhere begins another one.
+ * A file that a client reads. Clients read from the beginning to the end, so one request to the
+ * server serves all of it; a read elsewhere begins another one.
  */
 export class Download {
   readonly #files: SandboxFiles;

@@ -16,8 +16,8 @@ interface Inside {
 const PLAIN: ReadonlySet<number> = new Set([STATUS_CODE.EOF, STATUS_CODE.NO_SUCH_FILE]);
 
 /**
- * Serves a client of SFTP, so that images need no server. Requests are answered one after the other: what
- * a client sends ahead belongs to one file, in order.
+ * Serves a client of SFTP, so that images need no server. Requests are answered one after the
+ * other: what a client sends ahead belongs to one file, in order.
  * @param report told why a request was refused: clients show a word of their own
  */
 export async function serveSftp(

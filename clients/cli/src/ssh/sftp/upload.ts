@@ -14,8 +14,8 @@ export interface UploadOptions {
 }
 
 /**
- * A file that a client writes, from some byte on and in order. It gets its name when the client closes
- * it, with all its bytes: until then, and when the client goes before, the old file stays.
+ * A file that a client writes, from some byte on and in order. It gets its name when the client
+ * closes it, with all its bytes: until then, and when the client goes before, the old file stays.
  */
 export class Upload {
   readonly #files: SandboxFiles;
@@ -43,7 +43,8 @@ export class Upload {
   }
 
   /**
-   * Resolves when the bytes are on their way: at the pace of the server. The next write comes after that.
+   * Resolves when the bytes are on their way: at the pace of the server. The next write comes after
+   * that.
    * @throws Error when the upload has failed
    */
   async write(offset: number, bytes: Buffer): Promise<void> {
