@@ -95,8 +95,10 @@ interface Target extends Condition {
   readonly Metadata: Record<string, string>;
 }
 
-/** An ETag is the MD5 of the contents, unless they were uploaded in parts or are encrypted with a key
- * of the owner's: then it is of another form, or equals no MD5. */
+/**
+ * An ETag is the MD5 of the contents, unless they were uploaded in parts or are encrypted with a
+ * key of the owner's: then it is of another form, or equals no MD5.
+ */
 function versionOf(told = ''): Pick<BucketObject, 'etag' | 'md5'> {
   // Ceph tells that of a copy without the quotes.
   const etag = `"${told.replaceAll('"', '')}"`;

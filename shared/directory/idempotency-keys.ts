@@ -40,7 +40,8 @@ const BOUNDS: IdempotencyBounds = {
 
 // KEYS claim, answer, use, ends, answers
 // ARGV account id, hash of the key
-//   use      hash: '<kind> <account>' and '<kind>' for all accounts. Kind k: keys; a: bytes of answers
+//   use      hash: '<kind> <account>' and '<kind>' for all accounts. Kind k: keys; a: bytes of
+//            answers
 //   ends     zset by time of expiry: '<kind> <size> <account> <hash>'
 //   answers  zset of the account by the same time: '<size> <hash>'
 const PRELUDE = `

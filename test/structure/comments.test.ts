@@ -3,6 +3,7 @@
  * "Whoever", "Whatever", "Of", "It", "One", "As" or "That" usually hides who does what, and is
  * understood only by its writer.
  */
+import assert from 'node:assert/strict';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
@@ -13,6 +14,7 @@ const SOURCE = /\.(?:tsx?|js|c|h)$/u;
 const FOREIGN = /(?:^|\/)(?:node_modules|generated|build|dist)\//u;
 const NAMELESS =
   /^(?:\/\*\*?|\/\/)\s*(?:\*\s*)?(?:What|Who|Whoever|Whatever|Of|It|One|As|That)\b.*/u;
+const COLUMNS = 100;
 const STRING = /'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`(?:\\.|[^`\\])*`/gu;
 
 /** The comment of a line, from its mark on, whether code precedes it or not. */
@@ -31,6 +33,16 @@ function namelessIn(text: string): string[] {
     const begins = isBare ? `${comment} ${lines[index + 1]?.trim() ?? ''}` : comment;
     const goesOn = /^\s*\/\//u.test(line) && /^\s*\/\//u.test(lines[index - 1] ?? '');
     return !goesOn && NAMELESS.test(begins) ? [`${index + 1}: ${begins}`] : [];
+  });
+}
+
+/** Lines of comments beyond 100 columns, as `line: text`; the formatter breaks none. */
+function longIn(text: string): string[] {
+  return text.split('\n').flatMap((line, index) => {
+    const [, words = ''] = /^\s*(?:\/\/|\/\*\*?|\*)\s+(.*)$/u.exec(line) ?? [];
+    // Nothing breaks a URL, and an order to the linter must stay in its line.
+    const isBreakable = /\s/u.test(words) && !words.startsWith('oxlint-');
+    return line.length > COLUMNS && isBreakable ? [`${index + 1}: ${line.trim()}`] : [];
   });
 }
 
@@ -64,13 +76,38 @@ test('a comment without a subject is found, wherever its text begins', (t) => {
   );
 });
 
-test('comments name their subject', async (t) => {
-  const files = (await Promise.all(trees.map(sourcesOf))).flat();
-  t.true(files.length > 1000);
-  const nameless = await Promise.all(
-    files.map(async (file) =>
-      namelessIn(await readFile(join(root, file), 'utf8')).map((found) => `${file}:${found}`),
-    ),
+test('a line of a comment is found that should have been broken', (t) => {
+  const words = 'word '.repeat(20);
+  t.deepEqual(
+    longIn(
+      [
+        `// ${words}`,
+        `  /** ${words}*/`,
+        ` * ${words}`,
+        `const text = '${words}';`,
+        `// ${words.slice(0, -3)}`,
+        `// https://host/${'word-'.repeat(20)}`,
+        `// oxlint-disable-next-line rule -- ${words}`,
+      ].join('\n'),
+    ).map((found) => found.split(':')[0]),
+    ['1', '2', '3'],
   );
-  t.deepEqual(nameless.flat(), []);
+});
+
+/** Everything that a check finds in the sources. */
+async function foundIn(check: (text: string) => string[]): Promise<string[]> {
+  const files = (await Promise.all(trees.map(sourcesOf))).flat();
+  assert.ok(files.length > 1000);
+  const found = files.map(async (file) =>
+    check(await readFile(join(root, file), 'utf8')).map((each) => `${file}:${each}`),
+  );
+  return (await Promise.all(found)).flat();
+}
+
+test('comments name their subject', async (t) => {
+  t.deepEqual(await foundIn(namelessIn), []);
+});
+
+test('lines of comments have at most 100 columns', async (t) => {
+  t.deepEqual(await foundIn(longIn), []);
 });

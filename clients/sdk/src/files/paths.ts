@@ -27,7 +27,8 @@ export function encodePath(path: FilePath): string {
  * UTF-8.
  *
  * @example
- * for await (const entry of sandbox.files.list('/data')) await sandbox.files.remove(decodePath(entry));
+ * for await (const entry of sandbox.files.list('/data'))
+ *   await sandbox.files.remove(decodePath(entry));
  */
 export function decodePath({
   path,
