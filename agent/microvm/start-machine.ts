@@ -144,7 +144,7 @@ async function launchMachine(
     diskBase: (await findBase(directory, host)).path,
     network: { namespace, tap, mac },
   });
-  await recordTemplate(run, template.key);
+  await recordTemplate(run, template);
   const identity = await readIdentity(run);
   if (identity === undefined) throw new Error('the shim recorded no identity of the machine');
   return watchMachine(host, spec, identity, () => Promise.resolve(template));

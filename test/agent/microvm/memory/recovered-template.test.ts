@@ -1,6 +1,6 @@
 /* How an agent finds the template of a machine that a former one started. */
 import { randomBytes } from 'node:crypto';
-import { mkdir, open, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, open, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { sha256, Template, TemplateError } from '../../../../agent/microvm/memory/template.ts';
@@ -19,7 +19,6 @@ async function newMachine() {
   const home = await temporaryDirectory();
   const [directory, runDir] = [join(home.path, 'template'), join(home.path, 'run')];
   for (const path of [directory, runDir]) await mkdir(path);
-  await recordTemplate(runDir, KEY);
   const devices = randomBytes(100);
   await writeFile(join(directory, 'devices'), devices);
   await writeFile(join(directory, 'ram'), randomBytes(MiB));
@@ -28,6 +27,7 @@ async function newMachine() {
   await ram.close();
   const ramHash = hash.toString(16).padStart(16, '0');
   const hashes = { ramHash, devicesHash: sha256(devices) };
+  await recordTemplate(runDir, { key: KEY, contents: `${ramHash} ${hashes.devicesHash}` });
   const manifest = join(directory, 'template.json');
   await writeFile(manifest, JSON.stringify({ version: 1, key: KEY, ramBytes: MiB, ...hashes }));
   const template = templateOfRecovered(runDir, (key) => Template.open(directory, key));
@@ -57,4 +57,19 @@ test('a template that was damaged stays lost, whatever is made in its place', as
   using whole = await Template.open(directory, KEY);
   t.is(whole.key, KEY);
   await t.throwsAsync(template, { instanceOf: TemplateError });
+});
+
+test('a template that was made anew with other contents is not that of the machine', async (t) => {
+  await using machine = await newMachine();
+  const { directory, manifest, template } = machine;
+  const devices = randomBytes(100);
+  await writeFile(join(directory, 'devices'), devices);
+  const text = await readFile(manifest, 'utf8');
+  await writeFile(
+    manifest,
+    text.replace(/"devicesHash":"\w+"/u, `"devicesHash":"${sha256(devices)}"`),
+  );
+  using whole = await Template.open(directory, KEY);
+  t.is(whole.key, KEY);
+  await t.throwsAsync(template, { instanceOf: TemplateError, message: /made anew/u });
 });

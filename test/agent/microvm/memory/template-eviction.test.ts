@@ -33,7 +33,7 @@ async function newHost() {
   };
   const resume = async (key: string): Promise<void> => {
     await mkdir(paths.run, { recursive: true });
-    await recordTemplate(paths.run, key);
+    await recordTemplate(paths.run, { key, contents: 'any' });
     await rm(paths.checkpoint, { recursive: true, force: true });
   };
   const left = async (): Promise<string[]> => (await readdir(directory)).toSorted();
