@@ -14,7 +14,7 @@ import type { Attachments, IdleDisk } from './attachments.ts';
 import { type DiskClaim, DiskClaims } from './disk-claims.ts';
 import { type DiskLayout, layoutOf } from './disk-layout.ts';
 import type { DiskFiles } from './disk-files.ts';
-import { usedBytes } from './disk-mount.ts';
+import { toAppError, usedBytes } from './disk-mount.ts';
 import type { AttachedBacking, DiskBacking, DiskRef } from './disk-backing.ts';
 import type { DiskUses } from './disk-use.ts';
 import { DiskHolders } from './disk-holders.ts';
@@ -297,7 +297,7 @@ export class DiskActor {
         return await this.#mount();
       } catch (error) {
         attachments.release(accountId);
-        throw error;
+        throw toAppError(error);
       }
     });
   }

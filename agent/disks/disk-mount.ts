@@ -1,9 +1,10 @@
 import { mkdir, rmdir, statfs } from 'node:fs/promises';
-import { AppError, errnoOf } from '../../shared/errors.ts';
+import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { diskProgramPath, native } from '../native/native.ts';
 import { mountsOf } from '../system/mount-table.ts';
 import { ProgramError, ProgramTimeoutError, run } from '../system/spawn.ts';
+import { isStorageFailure } from '../system/storage-failure.ts';
 
 /** How long to wait for an earlier attachment of the image to end. */
 const FREE_WITHIN_MS = 4_000;
@@ -34,12 +35,9 @@ const storageFailed = (cause: unknown): AppError =>
 const noLoop = (cause: unknown): AppError =>
   new AppError('no_capacity', 'every loop device of the host is taken; try again', { cause });
 
-/** The kernel makes a file system read-only whose device fails, as when its host was shut out. */
-const storageErrors: ReadonlySet<string | undefined> = new Set(['EIO', 'EROFS']);
-
 /** The error for callers of a call on a disk that is being attached. */
 export function toAppError(error: unknown): unknown {
-  if (storageErrors.has(errnoOf(error))) return storageFailed(error);
+  if (isStorageFailure(error)) return storageFailed(error);
   if (!(error instanceof ProgramError)) return error;
   switch (error.exitCode) {
     case EXIT.noImage: {
