@@ -36,11 +36,10 @@ export class DiskUserIndex {
     );
   }
 
-  async remove(disk: DiskRef, users: readonly IndexedUser[]): Promise<void> {
+  async remove(disk: DiskRef, users: readonly Pick<IndexedUser, 'identifier'>[]): Promise<void> {
+    // Users of every type: older versions indexed them all.
     await Promise.all(
-      users
-        .filter(hasToken)
-        .map(({ identifier }) => this.#redis.srem(this.#key(identifier), memberOf(disk))),
+      users.map(({ identifier }) => this.#redis.srem(this.#key(identifier), memberOf(disk))),
     );
   }
 

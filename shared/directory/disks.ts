@@ -198,14 +198,15 @@ export class Disks {
   /** Removes users from the index, but those that the disk has: another call may have added one. */
   async #forgetUsers(
     disk: { accountId: string; id: string },
-    users: readonly { readonly type: string; readonly identifier: string }[],
+    users: readonly { readonly identifier: string }[],
   ): Promise<void> {
     await this.#userIndex.remove(disk, users);
-    const key = keys.diskUsers(this.region, disk.accountId, disk.id);
-    const present = await Promise.all(users.map((user) => this.#redis.hget(key, userField(user))));
+    const present = await Promise.all(
+      users.map(({ identifier }) => this.tokenUser(disk, identifier)),
+    );
     await this.#userIndex.add(
       disk,
-      users.filter((_, at) => typeof present[at] === 'string'),
+      present.filter((user) => user !== undefined),
     );
   }
 
@@ -336,6 +337,14 @@ export class Disks {
   /** The disks that may have this token user. Only their records say whether they do. */
   async ofTokenUser(identifier: string): Promise<DiskRef[]> {
     return this.#userIndex.find(identifier);
+  }
+
+  /**
+   * Forgets, until it is renewed, that a disk has a token user who has ended: for others who look
+   * for the user.
+   */
+  async forgetEnded(disk: DiskRef, identifier: string): Promise<void> {
+    await this.#userIndex.remove(disk, [{ identifier }]);
   }
 
   /** A token user of a disk, read without the rest of the disk's record. */

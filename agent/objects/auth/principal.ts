@@ -61,6 +61,8 @@ export interface Admission {
   readonly signature?: VerifiedSignature;
 }
 
+/** How many disks are asked for a token. Those that answer that theirs has ended are not asked again. */
+const ENTRIES_TRIED = 100;
 const UNSIGNED: Payload = { kind: 'unsigned' };
 const diskId = new RegExp(diskIdPattern, 'u');
 
@@ -89,12 +91,13 @@ async function findToken(
   identifier: string,
   refs: readonly DiskRef[],
 ): Promise<Token | undefined> {
-  for (const { accountId, id } of refs.slice(0, LIMITS.unpagedListMax)) {
+  for (const ref of refs.slice(0, ENTRIES_TRIED)) {
     // Only the user is read, not its disk: callers have proved nothing yet.
-    const user = await disks.tokenUser({ accountId, id }, identifier);
-    if (user?.sealedToken !== undefined && isInForce(user)) {
-      return { sealed: user.sealedToken, accountId, id };
-    }
+    const user = await disks.tokenUser(ref, identifier);
+    if (user === undefined) continue;
+    if (user.sealedToken !== undefined && isInForce(user))
+      return { sealed: user.sealedToken, ...ref };
+    await disks.forgetEnded(ref, identifier);
   }
   return undefined;
 }
@@ -123,7 +126,12 @@ async function admitDiskUser(
   const [disk] = await disksOfUser(deps, identifier, named);
   const token =
     named.length > 0 ? tokenOf(disk, identifier) : await findToken(deps, identifier, refs);
-  if (token === undefined) throw new S3Error('InvalidAccessKeyId');
+  if (token === undefined) {
+    throw new S3Error(
+      'InvalidAccessKeyId',
+      'No disk has a token user with this access key. Users of other types sign in through their cloud, which this server lacks; use a disk token.',
+    );
+  }
   const { sealed, id, accountId } = token;
   const signature = verifySignature(claim, deps.tokens.signingKey(sealed, id, claim.scope));
   const secret = deps.tokens.open(sealed, id);
