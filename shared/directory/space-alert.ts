@@ -1,3 +1,4 @@
+import { Cluster } from 'ioredis';
 import type { RedisClient } from './redis-client.ts';
 import { LIMITS } from '../limits.ts';
 import { keys } from './keys.ts';
@@ -29,14 +30,21 @@ export class SpaceAlert {
     return (await this.#redis.exists(keys.directoryLow())) === 1;
   }
 
-  /** Whether the memory of Redis is nearly full (https://redis.io/docs/latest/commands/info/). */
+  /** Whether the memory of Redis, or of any primary of a cluster, is nearly full. */
   async isMemoryLow(): Promise<boolean> {
-    const text = await this.#redis.info('memory');
-    const bytesOf = (name: string): number =>
-      Number(new RegExp(`^${name}:(\\d+)\\r?$`, 'mu').exec(text)?.[1] ?? 0);
-    const limit = bytesOf('maxmemory');
-    const machine = bytesOf('total_system_memory');
-    const bound = limit > 0 ? limit * SHARE_OF_LIMIT : machine * SHARE_OF_MACHINE;
-    return bound > 0 && bytesOf('used_memory') > bound;
+    const redis = this.#redis;
+    const primaries = redis instanceof Cluster ? redis.nodes('master') : [redis];
+    const answers = await Promise.all(primaries.map((primary) => primary.info('memory')));
+    return answers.some(isNearlyFull);
   }
+}
+
+/** @param info as `INFO memory` has it (https://redis.io/docs/latest/commands/info/) */
+function isNearlyFull(info: string): boolean {
+  const bytesOf = (name: string): number =>
+    Number(new RegExp(`^${name}:(\\d+)\\r?$`, 'mu').exec(info)?.[1] ?? 0);
+  const limit = bytesOf('maxmemory');
+  const machine = bytesOf('total_system_memory');
+  const bound = limit > 0 ? limit * SHARE_OF_LIMIT : machine * SHARE_OF_MACHINE;
+  return bound > 0 && bytesOf('used_memory') > bound;
 }

@@ -188,12 +188,15 @@ test.serial('a full Redis answers 503, loses nothing and leaks nothing into the 
   for (const [method, path, body] of calls) {
     const reply = await api.call(method, path, body);
     t.is(reply.status, 503, path);
-    t.is(reply.body.code, 'unavailable');
+    // By what Redis says, or by what the node has found out meanwhile.
+    t.true(['unavailable', 'directory_full'].includes(reply.body.code ?? ''), path);
     t.false(JSON.stringify(reply.body).includes('OOM'));
   }
   t.is((await api.data<Disk[]>('GET', `/api/disks?name=${name}`)).length, 1);
   await redis.config('SET', 'maxmemory', '0');
-  t.is((await exec(api, id, 'echo works')).stdout, 'works\n');
-  await waitFor('the log', async () => (await stack.control.readLog()).includes('OOM'));
+  const { stdout } = await waitFor('the directory to take work again', () =>
+    exec(api, id, 'echo works').catch(() => undefined),
+  );
+  t.is(stdout, 'works\n');
   t.false((await stack.control.readLog()).includes('secret-'));
 });
