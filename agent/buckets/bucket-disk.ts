@@ -62,6 +62,7 @@ export class BucketDisk {
   /** Comparisons of disk and bucket, in either direction, one at a time. */
   readonly #turns = new SerialQueue();
   readonly #closed = new AbortController();
+  readonly #noFills = new AbortController();
   /** Work on one file at a time: the first opener that is let through may write to it at once. */
   readonly #files = new FileTurns();
   readonly #refusals = new Refusals();
@@ -196,7 +197,10 @@ export class BucketDisk {
       await settledWithin(settled, withinMs);
     }
     this.#stopTicking();
-    this.#closed.abort(new AppError('unavailable', 'the disk is detached'));
+    const reason = new AppError('unavailable', 'the disk is detached');
+    this.#closed.abort(reason);
+    // Without a sandbox that holds the disk, only uploads still open files that must be filled.
+    if (!this.#options.isHeld()) this.#noFills.abort(reason);
     await this.#turns.idle;
     await this.#index.close().catch((error: unknown) => {
       // Lines that are lost cost uploads, no data; the disk may be full.
@@ -230,14 +234,15 @@ export class BucketDisk {
   }
 
   async #fillInTurn(open: WaitingOpen): Promise<void> {
-    const turn = await this.#options.fetchTurn(open.signal);
+    const signal = AbortSignal.any([open.signal, this.#noFills.signal]);
+    const turn = await this.#options.fetchTurn(signal);
     try {
       await fillPlaceholder(
         {
           ...{ places: this.#places, index: this.#index, bucket: () => this.#bucket },
           makeRoom: (bytes) => this.#makeRoom(bytes),
         },
-        open,
+        { fd: open.fd, openToWrite: () => open.openToWrite(), signal },
       );
     } catch (error) {
       const failure = explainFailure(error);

@@ -80,7 +80,7 @@ export class Buckets implements DiskBacking {
       openBucket: (of) => openBucket(settings, diskId, of),
       socketPath: join(folder, `${diskId}.sock`),
       fetchTurn: (signal) => this.#fetches.acquire(accountId, signal, LIMITS.bucketTurnMsMax),
-      openTurn: (signal) => this.#opens.acquire(accountId, signal),
+      openTurn: (signal) => this.#opens.acquire(accountId, signal, LIMITS.bucketTurnMsMax),
       report: (status) => this.#checks.record(disk, status),
     });
     this.#attached.set(diskId, attached);

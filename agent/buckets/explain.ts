@@ -1,4 +1,4 @@
-import { errnoOf, toError } from '../../shared/errors.ts';
+import { AppError, errnoOf, toError } from '../../shared/errors.ts';
 import { BucketError } from './bucket.ts';
 import { ADDRESS_REFUSED } from './reachable-lookup.ts';
 
@@ -43,6 +43,8 @@ function statusOf(error: Error): number {
 /** Turns what an SDK throws into words; the SDK's own error is the cause. */
 export function explainFailure(thrown: unknown): BucketError {
   if (thrown instanceof BucketError) return thrown;
+  // No turn came in time: the storage or the host has too much to do.
+  if (thrown instanceof AppError) return new BucketError('busy', thrown.message, { cause: thrown });
   const error = toError(thrown);
   const options = { cause: error };
   const code = errnoOf(error) ?? '';

@@ -55,7 +55,8 @@ export async function walk(root: string, problems: PathProblems): Promise<Walked
 
 async function readFiles(root: string): Promise<Buffer> {
   try {
-    return await walkFiles(root, LIMITS.bucketKeysMax, LIMITS.bucketKeyBytesMax);
+    const { bucketKeysMax: filesMax, bucketKeyBytesMax: nameBytesMax } = LIMITS;
+    return await walkFiles(root, filesMax, nameBytesMax + filesMax * HEAD_BYTES);
   } catch (error) {
     if (errnoOf(error) !== 'EOVERFLOW') throw error;
     throw new BucketError('disk', tooMany('the disk', 'files'), { cause: error });

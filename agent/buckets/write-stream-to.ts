@@ -129,10 +129,12 @@ interface Expected {
 export async function writeStreamTo(
   fd: number,
   body: Readable,
-  { sizeBytes, cutAt = Infinity }: Expected,
+  { sizeBytes, cutAt = sizeBytes }: Expected,
   pace = PACE,
 ): Promise<void> {
   const writer = new BatchWriter(fd);
+  // What comes after a cut is not waited for, however much the storage sends.
+  const isCut = cutAt < sizeBytes;
   let arrived = 0;
   try {
     for await (const chunk of inPace(body, pace)) {
@@ -140,6 +142,7 @@ export async function writeStreamTo(
       arrived += chunk.length;
       if (arrived > sizeBytes) break;
       if (wanted.length > 0) await writer.take(wanted);
+      if (isCut && arrived >= cutAt) return;
     }
   } finally {
     // The file must not be written to once this has ended.
