@@ -23,10 +23,13 @@ export interface DiskSweepDeps {
 export function sweepDeletedDisks(deps: DiskSweepDeps): () => void {
   let isFirst = true;
   return repeatInBackground('disk.sweepDeleted', LIMITS.diskSweepMs, async () => {
+    // Before the rest, which fails while the directory of disks could not be made.
+    await deps.files.removeLeftovers().catch((error: unknown) => {
+      deps.log.warn({ err: toError(error) }, 'sweep:leftoversFailed');
+    });
     if (isFirst) await sweepFiles(deps);
     isFirst = false;
     await sweepNoted(deps);
-    await deps.files.removeLeftovers();
   });
 }
 
