@@ -133,7 +133,7 @@ export async function writeStreamTo(
   pace = PACE,
 ): Promise<void> {
   const writer = new BatchWriter(fd);
-  // What comes after a cut is not waited for, however much the storage sends.
+  // Bytes beyond a cut are not waited for, however many the storage sends.
   const isCut = cutAt < sizeBytes;
   let arrived = 0;
   try {

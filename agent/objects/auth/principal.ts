@@ -61,7 +61,7 @@ export interface Admission {
   readonly signature?: VerifiedSignature;
 }
 
-/** How many disks are asked for a token. Those that answer that theirs has ended are not asked again. */
+/** How many disks are asked for a token. Those whose user has ended are not asked again. */
 const ENTRIES_TRIED = 100;
 const UNSIGNED: Payload = { kind: 'unsigned' };
 const diskId = new RegExp(diskIdPattern, 'u');
