@@ -57,14 +57,16 @@ export async function giveUpAtLast(context: SandboxContext, cause: Error): Promi
 
 /**
  * A sandbox that may have a checkpoint is paused, also when the storage cannot be read: a resume
- * verifies it.
+ * verifies it. A sandbox that keeps its disks while it is paused ends if it has lost one of them.
  */
 async function giveUp(context: SandboxContext, error: Error): Promise<void> {
   const { isDeleting, slot, state, vmId } = context.sandbox.row;
+  const { driver } = context.deps;
   if (isDeleting || slot === undefined) return;
-  if (state === 'pausing' || state === 'pending_resume') {
+  const mayStay = !(isDiskMoved(error) && driver.traits.pausedStaysInMemory);
+  if (mayStay && (state === 'pausing' || state === 'pending_resume')) {
     const message = toExitMessage(`the host could not take it over: ${error.message}`);
-    const mayBePaused = await context.deps.driver.hasCheckpoint(vmId).catch(() => true);
+    const mayBePaused = await driver.hasCheckpoint(vmId).catch(() => true);
     if (mayBePaused) return handlePaused(context, message);
   }
   const message = `the host ended it, because it could not take it over: ${error.message}`;
@@ -82,7 +84,11 @@ async function recoverAtRest(context: SandboxContext): Promise<void> {
   await cleanUp(context, undefined);
   if (isPaused && driver.traits.pausedStaysInMemory && (await driver.hasCheckpoint(vmId))) {
     capacity.holdMemory(sandbox.row);
-    await takeOverDisks(context);
+    try {
+      await takeOverDisks(context);
+    } catch (error) {
+      handleDiskLost(context, toError(error));
+    }
   }
   await execs.loseAll(isPaused ? 'cancelled' : 'failed', isPaused ? PAUSED : 'the sandbox ended');
 }
@@ -159,6 +165,9 @@ function continueCopied(
   copies.hold(over, copyMsMax(config.memSizeMib), () => current.killOverdue(NOT_CONTINUED));
 }
 
+const isDiskMoved = (error: unknown): boolean =>
+  error instanceof AppError && error.code === 'disk_moved';
+
 /**
  * Takes over the disks that a former agent held for the sandbox. They are mounted and nobody else
  * can get them, so what fails for the moment is retried while the machine goes on.
@@ -171,7 +180,7 @@ async function takeOverDisks(context: SandboxContext): Promise<void> {
       await holdDisks(context, sandbox.row.config.mounts ?? []);
       return true;
     } catch (error) {
-      if (error instanceof AppError && error.code === 'disk_moved') throw error;
+      if (isDiskMoved(error)) throw error;
       deps.log.warn({ sandboxId: sandbox.row.id, err: toError(error) }, 'mounts:takeOverFailed');
       return false;
     }

@@ -12,6 +12,11 @@ import type { SandboxContext } from './sandbox-context.ts';
 /** Why processes end, in the words that clients of sessions know. */
 const STOPPED = 'sandbox stopped';
 
+const STOPPED_WHILE_PAUSED: MachineEnd = {
+  reason: 'stopped',
+  message: 'stopped while it was paused',
+};
+
 /** Cuts a message to the length that a sandbox's record allows. */
 export const toExitMessage = (text: string): string =>
   text.slice(0, LIMITS.sandboxExitMessageLengthMax);
@@ -38,16 +43,19 @@ export function beginStop({ current, execs, processes }: SandboxContext): void {
 }
 
 /** Stops a paused sandbox, which has no machine: discards its checkpoint. */
-export async function stopPaused(context: SandboxContext): Promise<void> {
+export async function stopPaused(
+  context: SandboxContext,
+  { reason, message }: MachineEnd = STOPPED_WHILE_PAUSED,
+): Promise<void> {
   const change = {
     checkpoint: randomUUID(), // A new id, because the memory of the former one is gone.
     finishedAt: new Date().toISOString(),
-    exitReason: 'stopped',
-    exitMessage: 'stopped while it was paused',
-  } as const;
+    exitReason: reason,
+    exitMessage: toExitMessage(message),
+  };
   // The sandbox may hold its memory; see `rest`.
   context.deps.capacity.release(context.sandbox.row.id);
-  await context.sandbox.enter('stopped', change, 'stop was asked for');
+  await context.sandbox.enter('stopped', change, message);
   await cleanUp(context, undefined);
 }
 

@@ -2,12 +2,13 @@ import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import { inSpan, type OpenSpan } from '../../shared/spans.ts';
 import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
+import { repeatUntilDone } from '../queues/until-done.ts';
 import { BootError, type Machine, type MachineEnd } from './machine-driver.ts';
 import type { SandboxChange } from './journalled-sandbox.ts';
 import { monotonicNow } from '../system/monotonic-clock.ts';
 import { cleanUp } from './sandbox-cleanup.ts';
 import type { SandboxContext } from './sandbox-context.ts';
-import { beginStop, finish, rest, toExitMessage } from './sandbox-rest.ts';
+import { beginStop, finish, rest, stopPaused, toExitMessage } from './sandbox-rest.ts';
 import { trustOwnAuthority } from './trust-authority.ts';
 import { StartClock } from './start-clock.ts';
 
@@ -67,13 +68,45 @@ export function holdDisks(
   return deps.mounts.hold(sandbox.row, mounts, (reason) => handleDiskLost(context, reason));
 }
 
-/** Ends a machine that runs or starts, and has a disk mounted that another host got. */
-export function handleDiskLost({ sandbox, current, deps }: SandboxContext, reason: Error): void {
+/** Ends a machine that has a disk mounted that another host got, also one paused in memory. */
+export function handleDiskLost(context: SandboxContext, reason: Error): void {
+  const { sandbox, current, deps } = context;
   const { message } = reason;
   deps.log.error({ sandboxId: sandbox.row.id, message }, 'sandbox:diskLost');
   const why = `a disk that it mounts was given to another host: ${message}`;
   current.session?.abort(new Error(why, { cause: reason }));
   runInBackground('sandbox.kill', () => current.machine?.kill(why));
+  if (deps.driver.traits.pausedStaysInMemory) endPaused(context, why);
+}
+
+/**
+ * Ends a machine that is paused in memory, or that is paused after all because its pause or resume
+ * was under way. Repeated until that is journalled.
+ */
+function endPaused(context: SandboxContext, why: string): void {
+  const { sandbox, copies, deps } = context;
+  const lost = sandbox.row;
+  const attempt = async (): Promise<boolean> => {
+    const { state, isDeleting, bootId } = sandbox.row;
+    // A machine that was booted since has only disks that its host had then.
+    if (sandbox.isDetached || isDeleting || bootId !== lost.bootId) return true;
+    if (state === 'pausing' || state === 'pending_resume') return false;
+    if (state !== 'paused') return true;
+    if (copies.copying !== undefined) return false; // The machine stands still meanwhile.
+    await stopPaused(context, { reason: 'killed_by_host', message: why });
+    return true;
+  };
+  const end = async (): Promise<boolean> => {
+    try {
+      return await context.send(attempt);
+    } catch (error) {
+      deps.log.error({ sandboxId: lost.id, err: toError(error) }, 'sandbox:endPausedFailed');
+      return false;
+    }
+  };
+  runInBackground('sandbox.endPaused', async () => {
+    if (!(await end())) await repeatUntilDone(end, sandbox.detached);
+  });
 }
 
 /**

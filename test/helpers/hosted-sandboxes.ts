@@ -43,6 +43,11 @@ interface Agent {
   kill(): void;
 }
 
+export interface HostTraits {
+  readonly hasNetwork?: boolean;
+  readonly pausedStaysInMemory?: boolean;
+}
+
 const never = new Promise<never>(() => undefined);
 
 /**
@@ -74,11 +79,12 @@ export class HostedSandboxes implements AsyncDisposable {
   /**
    * @param given of a Redis that must have been started before time was faked
    * @param hasNetwork whether its sandboxes may have network policies
+   * @param pausedStaysInMemory whether its driver says so, as that of containers does
    */
   static async open(
     given?: Redis,
     changes: Partial<SandboxSettings> = {},
-    { hasNetwork = true }: { readonly hasNetwork?: boolean } = {},
+    { hasNetwork = true, pausedStaysInMemory = false }: HostTraits = {},
   ): Promise<HostedSandboxes> {
     const stack = new AsyncDisposableStack();
     const { path: dataDir } = stack.use(await temporaryDirectory());
@@ -100,7 +106,9 @@ export class HostedSandboxes implements AsyncDisposable {
           ...parts,
           images: hosted.images.open(),
           openDriver: async () =>
-            new InMemoryDriver(hosted.machines, { gate, hasTemplates: prewarms }),
+            new InMemoryDriver(hosted.machines, {
+              ...{ gate, hasTemplates: prewarms, pausedStaysInMemory },
+            }),
           observeStart: () => undefined,
           namespaces: hosted.namespaces,
           policies: hasNetwork ? hosted.policies : undefined,

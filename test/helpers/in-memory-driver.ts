@@ -223,10 +223,12 @@ export interface InMemoryDriverSettings {
   readonly gate?: Gate;
   readonly bootTimeoutMs?: number;
   readonly hasTemplates?: boolean;
+  /** The trait; memory of paused machines is in checkpoints either way. */
+  readonly pausedStaysInMemory?: boolean;
 }
 
 export class InMemoryDriver implements MachineDriver {
-  readonly traits = { hasOwnKernel: true, pausedStaysInMemory: false, forksHaveMemory: true };
+  readonly traits: MachineDriver['traits'];
   readonly #host: InMemoryHost;
   readonly #gate: Gate;
   readonly #bootTimeoutMs: number;
@@ -241,6 +243,8 @@ export class InMemoryDriver implements MachineDriver {
     this.#gate = settings.gate ?? open;
     this.#bootTimeoutMs = settings.bootTimeoutMs ?? 60_000;
     this.#hasTemplates = settings.hasTemplates ?? false;
+    const { pausedStaysInMemory = false } = settings;
+    this.traits = { hasOwnKernel: true, pausedStaysInMemory, forksHaveMemory: true };
   }
 
   async prepare({ vmId: id, uid }: MachineOwner, image?: MachineImage): Promise<void> {

@@ -14,12 +14,15 @@ export class InMemoryMounts implements SandboxMounts {
   readonly close = (): void => undefined;
   /** A gate at which a test may delay or fail a hold. */
   holding: (sandboxId: string) => Promise<void> = () => Promise.resolve();
+  readonly #onLost = new Map<string, (reason: Error) => void>();
 
   async hold(
     { id }: MountingSandbox,
     mounts: readonly SandboxMount[],
+    onLost: (reason: Error) => void,
   ): Promise<() => Promise<void>> {
     await this.holding(id);
+    this.#onLost.set(id, onLost);
     const had = this.held.get(id) ?? new Set<string>();
     this.held.set(id, new Set([...had, ...mounts.map(({ diskId }) => diskId)]));
     return async () => this.#set(id, had);
@@ -29,6 +32,11 @@ export class InMemoryMounts implements SandboxMounts {
     const had = this.held.get(sandboxId) ?? new Set<string>();
     const kept = mounts.map(({ diskId }) => diskId).filter((diskId) => had.has(diskId));
     if (kept.length < had.size) this.#set(sandboxId, new Set(kept));
+  }
+
+  /** Has another host get the disks of a sandbox. */
+  lose(sandboxId: string): void {
+    this.#onLost.get(sandboxId)?.(new Error('the host lost its lease on the disk'));
   }
 
   locate(mounts: readonly SandboxMount[]): readonly MachineMount[] {

@@ -4,7 +4,7 @@ import type { NewSandbox } from '../../agent/sandboxes/new-sandbox.ts';
 import type { SandboxSettings } from '../../agent/sandboxes/settings.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import { FakeTime } from './fake-time.ts';
-import { HostedSandboxes } from './hosted-sandboxes.ts';
+import { HostedSandboxes, type HostTraits } from './hosted-sandboxes.ts';
 
 /** The sandboxes of a host whose time only the test moves. One at a time in a process. */
 export class TimedSandboxes implements AsyncDisposable {
@@ -17,11 +17,15 @@ export class TimedSandboxes implements AsyncDisposable {
   }
 
   /** @param redis one that was started before */
-  static async open(redis: Redis, settings?: Partial<SandboxSettings>): Promise<TimedSandboxes> {
+  static async open(
+    redis: Redis,
+    settings?: Partial<SandboxSettings>,
+    traits?: HostTraits,
+  ): Promise<TimedSandboxes> {
     await redis.flushall();
     const time = new FakeTime();
     try {
-      return new TimedSandboxes(time, await HostedSandboxes.open(redis, settings));
+      return new TimedSandboxes(time, await HostedSandboxes.open(redis, settings, traits));
     } catch (error) {
       time[Symbol.dispose]();
       throw error;

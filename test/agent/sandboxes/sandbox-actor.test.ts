@@ -1,6 +1,7 @@
 /* A sandbox's states, with its machine in memory and a clock that the test moves. */
 import anyTest from 'ava';
 import { copyMsMax } from '../../../agent/sandboxes/copy-gate.ts';
+import type { SandboxActor } from '../../../agent/sandboxes/sandbox-actor.ts';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { newDiskId } from '../../../shared/ids.ts';
@@ -234,6 +235,116 @@ test('a sandbox ends whose disk another host got, also if its next agent finds o
   t.is(actor.row.exitReason, 'killed_by_host');
   t.regex(actor.row.exitMessage ?? '', /given to another host/u);
   t.deepEqual(hosted.machines.running, []);
+});
+
+const away = new AppError('unavailable', 'Redis does not answer');
+const moved = new AppError('disk_moved', 'another host has taken the disk');
+
+/** A paused sandbox that mounts a disk. */
+async function createPaused(host: TimedSandboxes): Promise<SandboxActor> {
+  const mount = { diskId: newDiskId(), path: '/mnt/data', subdirectory: '', readOnly: false };
+  const actor = await host.create({ mounts: [mount] });
+  await actor.pause();
+  await host.until(actor, 'paused');
+  await host.time.settle();
+  return actor;
+}
+
+for (const { when, lose } of [
+  { when: 'while it is paused', lose: async ({ hosted }, { id }) => hosted.mounts.lose(id) },
+  {
+    when: 'while it is resumed',
+    async lose({ hosted, time }, actor) {
+      const launching = Promise.withResolvers<void>();
+      const { gate } = hosted;
+      hosted.gate = async (point, id) => {
+        if (point === 'before launch machine') await launching.promise;
+        await gate(point, id);
+      };
+      await actor.resume();
+      await time.settle();
+      hosted.mounts.lose(actor.id);
+      launching.resolve();
+    },
+  },
+  {
+    when: 'and the journal fails at first',
+    async lose({ hosted, time }, { id }) {
+      interceptFailpoints(async (point) => {
+        if (point === 'before journal stopped') throw new Error('the disk is full');
+      });
+      hosted.mounts.lose(id);
+      await time.settle();
+      interceptFailpoints(undefined);
+    },
+  },
+  {
+    when: 'as its next agent finds at once',
+    async lose({ hosted }) {
+      await hosted.stopAgent();
+      hosted.mounts.holding = () => Promise.reject(moved);
+      await hosted.startAgent();
+    },
+  },
+  {
+    when: 'as its next agent finds late',
+    async lose({ hosted, time }) {
+      await hosted.stopAgent();
+      hosted.mounts.holding = () => Promise.reject(away);
+      await hosted.startAgent();
+      await time.pass(LIMITS.removalRetryMsMin * 5);
+      hosted.mounts.holding = () => Promise.reject(moved);
+    },
+  },
+] satisfies {
+  when: string;
+  lose: (host: TimedSandboxes, actor: SandboxActor) => Promise<void>;
+}[])
+  test(`a sandbox paused in memory ends whose disk another host got ${when}`, async (t) => {
+    await using host = await TimedSandboxes.open(redis.redis, {}, { pausedStaysInMemory: true });
+    const actor = await createPaused(host);
+    t.teardown(() => interceptFailpoints(undefined));
+    const { hosted, time } = host;
+    t.is(hosted.mounts.held.size, 1);
+    await lose(host, actor);
+    await time.pass(LIMITS.removalRetryMsMin * 20);
+    const { row } = host.find(actor.id);
+    t.like(row, { state: 'stopped', exitReason: 'killed_by_host', slot: undefined });
+    t.regex(row.exitMessage ?? '', /given to another host/u);
+    t.is(hosted.mounts.held.size, 0);
+    t.is(hosted.machines.checkpoints.size, 0);
+    t.is(hosted.load.memoryMibUsed, 0);
+  });
+
+test('a sandbox whose resume its next agent finds under way ends when its disk is lost', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis, {}, { pausedStaysInMemory: true });
+  const actor = await createPaused(host);
+  const { hosted, time } = host;
+  const { gate } = hosted;
+  hosted.gate = async (point, id) =>
+    point === 'before launch machine' ? new Promise(nothing) : gate(point, id);
+  await actor.resume();
+  await time.settle();
+  await hosted.killAgent(time);
+  hosted.gate = gate;
+  hosted.mounts.holding = () => Promise.reject(moved);
+  await hosted.startAgent();
+  await time.settle();
+  t.like(host.find(actor.id).row, { state: 'failed', exitReason: 'killed_by_host' });
+  t.is(hosted.mounts.held.size, 0);
+  t.is(hosted.machines.checkpoints.size, 0);
+});
+
+test('a sandbox whose memory is in files stays paused when its disk was lost', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  hosted.mounts.failures = 1; // The disk is kept for a moment.
+  const actor = await createPaused(host);
+  t.is(hosted.mounts.held.size, 1);
+  hosted.mounts.lose(actor.id);
+  await time.pass(LIMITS.removalRetryMsMin * 5);
+  t.is(actor.row.state, 'paused');
+  t.is(hosted.mounts.held.size, 0);
 });
 
 test('a sandbox whose removal could not be journalled is as it was', async (t) => {
