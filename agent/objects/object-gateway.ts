@@ -26,10 +26,12 @@ import { Exchange } from './http/exchange.ts';
 import { S3Error } from './protocol/errors.ts';
 import { assertAccepted } from './operations/accepted-fields.ts';
 import {
+  acceptOperation,
   addsToDisk,
-  findOperation,
   LIST_BUCKETS,
   type NamedOperation,
+  selectOperation,
+  takesForm,
 } from './operations/table.ts';
 import { listBuckets } from './operations/buckets.ts';
 import type { ObjectCall } from './http/operation.ts';
@@ -170,9 +172,10 @@ export class ObjectGateway {
     const target = readTarget(url);
     if (await this.#answerPreflight(exchange, target)) return;
     const head = { method, target: url, rawHeaders };
-    const form = await this.#peekForm(exchange, target, origin.address);
-    const admission = await authenticate(principals, head, target.bucket, form);
     const headers = readHeaders(exchange.request, target.query);
+    const selected = selectOperation(method, target, headers);
+    const form = takesForm(selected) ? await this.#peekForm(exchange, origin.address) : undefined;
+    const admission = await authenticate(principals, head, target.bucket, form);
     if (target.bucket === '') {
       return this.#listBuckets(exchange, origin, { target, headers, admission });
     }
@@ -183,7 +186,7 @@ export class ObjectGateway {
     const isFirst = origin.hopsLeft !== '0';
     if (isFirst) await this.#countRequest(disk.record.accountId);
     this.#noteClient(admission, disk, origin.address);
-    const named = findOperation(method, target, headers);
+    const named = acceptOperation(selected, target, headers);
     exchange.operation = named.name;
     if (method !== 'GET' && method !== 'HEAD') assertMayChange(admission.principal);
     if (addsToDisk(method, named)) {
@@ -234,12 +237,8 @@ export class ObjectGateway {
   }
 
   /** The fields of a form, which may carry the credentials. */
-  async #peekForm(
-    exchange: Exchange,
-    { key }: ObjectTarget,
-    address: string,
-  ): Promise<PostForm | undefined> {
-    if (key !== '' || !isPostForm(exchange.request)) return undefined;
+  async #peekForm(exchange: Exchange, address: string): Promise<PostForm | undefined> {
+    if (!isPostForm(exchange.request)) return undefined;
     exchange.continue();
     return this.#forms.peek(exchange.request, address);
   }
@@ -300,7 +299,7 @@ export class ObjectGateway {
     const { store } = own;
     const call: ObjectCall = {
       headers: headers.values,
-      ...{ target, disk, store, form },
+      ...{ target, disk, store, form, policy: admission.policy },
       body: new RequestBody({ request, headers: headers.raw, admission, origin }, () =>
         exchange.continue(),
       ),

@@ -1,5 +1,6 @@
 import { toError } from '../../../shared/errors.ts';
 import { parseJson } from '../../../shared/json.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { readCredential, readTimestamp } from './sigv4-fields.ts';
 import type { SignatureClaim } from './sigv4.ts';
@@ -43,8 +44,22 @@ export const isSignedForm = ({ fields }: PostForm): boolean => fields.has('polic
 
 const invalid = (why: string): S3Error => new S3Error('InvalidArgument', `The form: ${why}.`);
 
-/** The claims of a form's fields; nothing has been verified yet. @throws S3Error */
-export function readFormSignature({ fields }: PostForm): SignatureClaim {
+/** Claims of a signed form, and the policy that was signed. */
+export interface SignedForm {
+  readonly claim: SignatureClaim;
+  readonly policy: PostPolicy;
+}
+
+/**
+ * Reads the claims of a form and its policy; the signature has not been verified yet.
+ *
+ * The signature covers the policy alone, with the same key as every other SigV4 signature of the
+ * user. The policy is therefore parsed here, before it can admit anybody: canonical base64 of a
+ * policy document can never be the text that another kind of request was signed with.
+ * @param now milliseconds since the epoch
+ * @throws S3Error AccessDenied, InvalidArgument, InvalidPolicyDocument
+ */
+export function readSignedForm({ fields }: PostForm, now: number): SignedForm {
   const required = (name: string): string => {
     const value = fields.get(name) ?? '';
     if (value === '') throw new S3Error('AccessDenied', `The form has a policy but no ${name}.`);
@@ -57,11 +72,14 @@ export function readFormSignature({ fields }: PostForm): SignatureClaim {
   if (time?.timestamp.slice(0, 8) !== scope.date)
     throw invalid("x-amz-date is not the credential's");
   if (!/^[0-9a-f]{64}$/u.test(signature)) throw invalid('x-amz-signature is not hex');
-  return {
+  if (time.epochMs - now > LIMITS.signatureClockSkewMsMax) throw failed('Policy not valid yet');
+  if (now - time.epochMs > LIMITS.presignedSecondsMax * 1000) throw failed('Policy expired');
+  const stringToSign = required('policy');
+  const claim: SignatureClaim = {
     ...{ accessKeyId, scope, signature, timestamp: time.timestamp, signedHeaders: [] },
-    payload: { kind: 'unsigned' },
-    stringToSign: required('policy'),
+    ...{ payload: { kind: 'unsigned' }, stringToSign },
   };
+  return { claim, policy: readPolicy(stringToSign, now) };
 }
 
 function readCondition(entry: unknown): Condition | readonly [number, number] {
@@ -100,13 +118,15 @@ function readCondition(entry: unknown): Condition | readonly [number, number] {
 
 /**
  * Reads the policy of a form and checks its expiration.
- * @param now milliseconds since the epoch
+ * @param text canonical base64 (RFC 4648, section 3.5), so that no text means two policies
  * @throws S3Error InvalidPolicyDocument, AccessDenied
  */
-export function readPolicy({ fields }: PostForm, now: number): PostPolicy {
+function readPolicy(text: string, now: number): PostPolicy {
+  const bytes = Buffer.from(text, 'base64');
+  if (bytes.toString('base64') !== text) throw malformed('it is not base64');
   let policy: unknown;
   try {
-    policy = parseJson(Buffer.from(fields.get('policy') ?? '', 'base64').toString('utf8'));
+    policy = parseJson(bytes.toString('utf8'));
   } catch (error) {
     throw malformed(toError(error).message, error);
   }

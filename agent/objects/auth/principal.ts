@@ -12,7 +12,7 @@ import { isWithin, type KeyScope } from '../../../shared/key-scopes.ts';
 import { diskIdPattern } from '../../../shared/ids.ts';
 import { isAllowed } from '../../../shared/http/ip-allowlist.ts';
 import { LIMITS } from '../../../shared/limits.ts';
-import { isSignedForm, type PostForm, readFormSignature } from './post-policy.ts';
+import { isSignedForm, type PostForm, type PostPolicy, readSignedForm } from './post-policy.ts';
 import type { RequestHead } from './canonical-request.ts';
 import type { DiskTokens } from './disk-tokens.ts';
 import { S3Error } from '../protocol/errors.ts';
@@ -38,6 +38,7 @@ export type Principal = AccountKey | DiskUser;
 interface AccountKey {
   readonly kind: 'account';
   readonly accountId: string;
+  readonly keyId: string;
   readonly scopes: readonly KeyScope[];
 }
 
@@ -59,6 +60,8 @@ export interface Admission {
   readonly payload: Payload;
   /** For checking the signatures of a signed body's chunks. */
   readonly signature?: VerifiedSignature;
+  /** The policy of the form that was signed; it binds the upload. */
+  readonly policy?: PostPolicy;
 }
 
 /** How many disks are asked for a token. Those whose user has ended are not asked again. */
@@ -143,7 +146,8 @@ async function admitDiskUser(
  * Checks the credentials of a request: an API key as REST takes it, or AWS Signature Version 4 with
  * a disk user (docs/object-api.md, Credentials).
  * @param bucket of the request; empty for the list of buckets
- * @param form the fields of a form, which may carry a signed policy
+ * @param form the fields of the form of PostObject, which may carry a signed policy. A policy says
+ *   nothing about any other operation, so the form of another one must not be given here
  * @throws S3Error AccessDenied, InvalidAccessKeyId, and those of SigV4
  */
 export async function authenticate(
@@ -152,19 +156,23 @@ export async function authenticate(
   bucket: string,
   form?: PostForm,
 ): Promise<Admission> {
-  const signed = readSignature(head, Date.now());
+  const now = Date.now();
+  const signed = readSignature(head, now);
   const isForm = form !== undefined && isSignedForm(form);
   if (isForm && (signed ?? headerValue(head.rawHeaders, 'authorization')) !== undefined) {
     throw new S3Error('InvalidArgument', 'Only one way to authorize may be used at a time.');
   }
-  const claim = isForm ? readFormSignature(form) : signed;
-  if (claim !== undefined) return admitDiskUser(deps, claim, bucket);
+  if (isForm) {
+    const { claim, policy } = readSignedForm(form, now);
+    return { ...(await admitDiskUser(deps, claim, bucket)), policy };
+  }
+  if (signed !== undefined) return admitDiskUser(deps, signed, bucket);
   try {
     const header = headerValue(head.rawHeaders, 'authorization') ?? '';
-    const { accountId, scopes } = await deps.authenticator.authenticate(header);
+    const { accountId, keyId, scopes } = await deps.authenticator.authenticate(header);
     const declared = headerValue(head.rawHeaders, 'x-amz-content-sha256');
     const payload = declared === undefined ? UNSIGNED : readPayload(declared);
-    return { principal: { kind: 'account', accountId, scopes }, payload };
+    return { principal: { kind: 'account', accountId, keyId, scopes }, payload };
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== 'unauthorized') throw error;
     throw new S3Error('AccessDenied', `Access denied: ${error.message}.`, { cause: error });

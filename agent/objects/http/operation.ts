@@ -1,6 +1,6 @@
 import type { DiskEntry } from '../../../shared/directory/disk-record.ts';
 import type { BodyPart } from './file-response.ts';
-import type { PostForm } from '../auth/post-policy.ts';
+import type { PostForm, PostPolicy } from '../auth/post-policy.ts';
 import type { RequestBody } from './request-body.ts';
 import type { ObjectHeaders } from './request-headers.ts';
 import type { ByteRange } from '../protocol/byte-ranges.ts';
@@ -17,6 +17,8 @@ export interface ObjectCall {
   readonly body: RequestBody;
   /** The form of PostObject. */
   readonly form?: PostForm | undefined;
+  /** The policy under which the form was signed, if it was. */
+  readonly policy?: PostPolicy | undefined;
   /**
    * An object that the same principal may read, on whichever host; open until the call ends.
    * @throws S3Error NoSuchBucket, AccessDenied, NoSuchKey, ServiceUnavailable

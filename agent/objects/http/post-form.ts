@@ -11,9 +11,9 @@ import { S3Error } from '../protocol/errors.ts';
 
 const MIME_TYPE = /^multipart\/form-data\b/iu;
 
-/** Whether a request without a key is a form that uploads an object. */
-export const isPostForm = ({ method, headers }: IncomingMessage): boolean =>
-  method === 'POST' && MIME_TYPE.test(headers['content-type'] ?? '');
+/** Whether the body of a request is a form. */
+export const isPostForm = ({ headers }: IncomingMessage): boolean =>
+  MIME_TYPE.test(headers['content-type'] ?? '');
 
 const malformed = (why: string, cause?: unknown): S3Error =>
   new S3Error('MalformedPOSTRequest', `The form is malformed: ${why}.`, { cause });

@@ -1,12 +1,6 @@
 import { LIMITS } from '../../../shared/limits.ts';
 import { BodyChecks } from '../auth/checksums.ts';
-import {
-  checkPolicy,
-  isSignedForm,
-  type PostForm,
-  type PostPolicy,
-  readPolicy,
-} from '../auth/post-policy.ts';
+import { checkPolicy, type PostForm } from '../auth/post-policy.ts';
 import { readAttributes } from '../http/attributes.ts';
 import { type ObjectCall, type Operation, quoted, type S3Reply } from '../http/operation.ts';
 import { S3Error } from '../protocol/errors.ts';
@@ -96,7 +90,7 @@ function replyOf({ target }: ObjectCall, { fields }: PostForm, key: string, etag
 export const postObject =
   (accepts: AcceptedFields): Operation =>
   async (call) => {
-    const { form } = call;
+    const { form, policy } = call;
     if (form === undefined) {
       throw new S3Error(
         'PreconditionFailed',
@@ -105,9 +99,6 @@ export const postObject =
     }
     const key = keyOf(form);
     const headers = headersOf(form, accepts);
-    const policy: PostPolicy | undefined = isSignedForm(form)
-      ? readPolicy(form, Date.now())
-      : undefined;
     if (policy !== undefined) {
       checkPolicy(policy, new Map([...form.fields, ['bucket', call.target.bucket], ['key', key]]));
     }

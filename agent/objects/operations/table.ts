@@ -112,7 +112,7 @@ const bucketOperations: readonly Row[] = [
   },
   // Its fields are declared where its form is read.
   {
-    ...{ method: 'POST', name: 'PostObject', changesObjects: true, accepts: {} },
+    ...{ method: 'POST', name: 'PostObject', changesObjects: true, accepts: {}, takesForm: true },
     operation: postObject({ headers: [...STORED, ...CHECKED] }),
   },
   {
@@ -194,6 +194,9 @@ const objectOperations: readonly Row[] = [
   },
 ];
 
+/** All operations on a bucket and on an object. */
+export const operationRows = { bucket: bucketOperations, object: objectOperations } as const;
+
 export interface NamedOperation {
   readonly name: string;
   readonly operation: Operation;
@@ -201,32 +204,53 @@ export interface NamedOperation {
   readonly changesObjects?: true;
   /** True when it takes a method that adds to the disk otherwise, and does not. */
   readonly onlyRemoves?: true;
+  /** True when the body is a form, whose fields may carry the credentials. */
+  readonly takesForm?: true;
 }
 
+/** The operation that a request asks for, or the reason why there is none. */
+type Selection = Row | S3Error;
+
 /**
- * Finds the operation that a request asks for, and refuses whatever in the request it would ignore.
- * @throws S3Error NotImplemented, MethodNotAllowed, InvalidArgument
+ * Selects the operation that a request asks for. This comes before authentication, because a
+ * credential is verified for one operation; an unknown operation is refused after it.
  */
-export function findOperation(
+export function selectOperation(
   method: string,
-  target: Pick<ObjectTarget, 'key' | 'query' | 'repeated'>,
+  { key, query }: Pick<ObjectTarget, 'key' | 'query'>,
   headers: ObjectHeaders,
-): NamedOperation {
-  const rows = target.key === '' ? bucketOperations : objectOperations;
+): Selection {
+  const rows = key === '' ? bucketOperations : objectOperations;
   const ofMethod = rows.filter((row) => row.method === method);
-  if (ofMethod.length === 0) throw new S3Error('MethodNotAllowed');
-  const found = ofMethod.find(
+  if (ofMethod.length === 0) return new S3Error('MethodNotAllowed');
+  const selected = ofMethod.find(
     ({ flag, header }) =>
-      (flag === undefined || target.query.has(flag)) &&
+      (flag === undefined || query.has(flag)) &&
       (header === undefined || headers.values[header] !== undefined),
   );
-  if (found === undefined) throw new S3Error('NotImplemented');
-  assertAccepted(found, headers, target);
-  const { flag = '', flagValues } = found;
+  return selected ?? new S3Error('NotImplemented');
+}
+
+/** Whether the fields of the request's form may carry its credentials. */
+export const takesForm = (selected: Selection): boolean =>
+  !(selected instanceof S3Error) && selected.takesForm === true;
+
+/**
+ * The selected operation, unless it would ignore a part of the request.
+ * @throws S3Error NotImplemented, MethodNotAllowed, InvalidArgument
+ */
+export function acceptOperation(
+  selected: Selection,
+  target: Pick<ObjectTarget, 'query' | 'repeated'>,
+  headers: ObjectHeaders,
+): NamedOperation {
+  if (selected instanceof S3Error) throw selected;
+  assertAccepted(selected, headers, target);
+  const { flag = '', flagValues } = selected;
   if (flagValues?.includes(target.query.get(flag) ?? '') === false) {
     throw new S3Error('InvalidArgument', `${flag} must be ${flagValues[0]}.`);
   }
-  return found;
+  return selected;
 }
 
 /** Whether a request adds to the disk. Deleting does not: it is how a full disk is emptied. */

@@ -57,6 +57,9 @@ function decodeEntities(text: string): string {
   return from === 0 ? text : decoded + text.slice(from);
 }
 
+// White space of XML 1.0, production 3.
+const BLANK = /^[ \t\r\n]*$/;
+
 // A tag from its `<` on; sticky, so that it is looked for nowhere else. No part of it can be read
 // in two ways, so the time is linear.
 const TAG =
@@ -111,7 +114,10 @@ class Tree {
   }
 
   #close(name: string): void {
-    if (this.isWhole || this.#open.pop()?.name !== name) throw malformed(`an end tag of ${name}`);
+    const node = this.isWhole ? undefined : this.#open.pop();
+    if (node?.name !== name) throw malformed(`an end tag of ${name}`);
+    if (node.children.length > 0 && !BLANK.test(node.text))
+      throw malformed(`text beside the elements of ${name}`);
   }
 }
 
@@ -135,7 +141,7 @@ export function readXml(text: string): XmlNode {
     } else at = tree.readTag(text, tag);
   }
   const [root, ...others] = tree.root.children;
-  if (!tree.isWhole || root === undefined || others.length > 0 || tree.root.text.trim() !== '')
+  if (!tree.isWhole || root === undefined || others.length > 0 || !BLANK.test(tree.root.text))
     throw malformed('it must have one root element');
   return root;
 }

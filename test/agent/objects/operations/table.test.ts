@@ -1,18 +1,28 @@
 import test from 'ava';
 import { readHeaders } from '../../../../agent/objects/http/request-headers.ts';
 import { readTarget } from '../../../../agent/objects/http/target.ts';
-import { addsToDisk, findOperation } from '../../../../agent/objects/operations/table.ts';
+import {
+  acceptOperation,
+  addsToDisk,
+  type NamedOperation,
+  selectOperation,
+} from '../../../../agent/objects/operations/table.ts';
 import { S3Error } from '../../../../agent/objects/protocol/errors.ts';
 
-/** The operation that a request is taken for, or the code with which it is refused. */
-function find(method: string, url: string, rawHeaders: string[] = []): string {
+function select(method: string, url: string, rawHeaders: string[] = []): NamedOperation {
   const headers: Record<string, string> = {};
   for (let index = 0; index + 1 < rawHeaders.length; index += 2) {
     headers[rawHeaders[index]!.toLowerCase()] = rawHeaders[index + 1]!;
   }
+  const target = readTarget(url);
+  const read = readHeaders({ headers, rawHeaders }, target.query);
+  return acceptOperation(selectOperation(method, target, read), target, read);
+}
+
+/** The operation that a request is taken for, or the code with which it is refused. */
+function find(method: string, url: string, rawHeaders: string[] = []): string {
   try {
-    const target = readTarget(url);
-    return findOperation(method, target, readHeaders({ headers, rawHeaders }, target.query)).name;
+    return select(method, url, rawHeaders).name;
   } catch (error) {
     if (error instanceof S3Error) return error.code;
     throw error;
@@ -75,7 +85,7 @@ test('a flag whose value asks for something else is refused', (t) => {
 });
 
 function adds(method: string, url: string): boolean {
-  return addsToDisk(method, findOperation(method, readTarget(url), { values: {}, raw: [] }));
+  return addsToDisk(method, select(method, url));
 }
 
 test('deleting adds nothing to a disk, whatever its method is', (t) => {
