@@ -8,6 +8,7 @@ export const activityTypes = [
   'disk.credentials_changed',
   'disk.delegation_revoked',
   'disk.exec',
+  'disk.objects_deleted',
   'disk.shared',
   'disk.user_added',
   'disk.user_removed',
@@ -47,3 +48,6 @@ export const activityTypes = [
   'webhook.deleted',
 ] as const;
 export type ActivityType = (typeof activityTypes)[number];
+
+/** Events that control records, so that webhooks can have them. Hosts record the others. */
+export const webhookEventTypes = activityTypes.filter((type) => type !== 'disk.objects_deleted');

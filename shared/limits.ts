@@ -71,7 +71,10 @@ export const LIMITS = {
   auditMsMax: 2_000,
   // Lines that wait for the audit log's file; further ones are reported as lost.
   auditLinesWaitingMax: 10_000,
-  // And how long until replicas of Redis have what it tells of.
+  // For how long deletions of single objects are added up for the activity, and of how many users.
+  deletionsSummedMs: 60_000,
+  deletionSumsMax: 10_000,
+  // How long an answer waits until replicas of Redis have what it tells of.
   replicaConfirmMsMax: 2_000,
   disksPerAccountMax: 10_000,
   usersPerDiskMax: 100,

@@ -34,7 +34,7 @@ import {
   takesForm,
 } from './operations/table.ts';
 import { listBuckets } from './operations/buckets.ts';
-import type { ObjectCall } from './http/operation.ts';
+import type { ObjectCall, S3Reply } from './http/operation.ts';
 import {
   type Admission,
   authenticate,
@@ -50,6 +50,7 @@ import type { PostForm } from './auth/post-policy.ts';
 import { RequestBody } from './http/request-body.ts';
 import { type ObjectHeaders, readHeaders } from './http/request-headers.ts';
 import { CopySources } from './copy-sources.ts';
+import { DeletionRecords } from './deletion-records.ts';
 import { ObjectStores, type OpenStore } from './object-stores.ts';
 import type { RemoteObjects } from './remote-objects.ts';
 import { type ObjectTarget, readTarget } from './http/target.ts';
@@ -89,6 +90,7 @@ export class ObjectGateway {
   readonly #underWay = new RequestsUnderWay();
   readonly #places: FairShares;
   readonly #forms: FormHeads;
+  readonly #deletions: DeletionRecords;
   /** When each disk user's client was last recorded. */
   readonly #clientsNoted = new Map<string, number>();
   #isClosed = false;
@@ -99,6 +101,8 @@ export class ObjectGateway {
     this.#forms = new FormHeads(options.proxies);
     this.#stores = new ObjectStores(options.diskRegistry);
     this.#sources = new CopySources(options);
+    const { directory, log } = options;
+    this.#deletions = new DeletionRecords({ activity: directory.activity, log });
   }
 
   /** A client's own request, on the public port. Never throws. */
@@ -138,6 +142,7 @@ export class ObjectGateway {
   async drain(): Promise<void> {
     this.#isClosed = true;
     await this.#underWay.ended();
+    await this.#deletions.flush();
   }
 
   async #answer(exchange: Exchange, origin: Origin, span: OpenSpan): Promise<void> {
@@ -300,6 +305,7 @@ export class ObjectGateway {
     const call: ObjectCall = {
       headers: headers.values,
       ...{ target, disk, store, form, policy: admission.policy },
+      deleted: { keys: 0, failedKeys: 0 },
       body: new RequestBody({ request, headers: headers.raw, admission, origin }, () =>
         exchange.continue(),
       ),
@@ -312,11 +318,30 @@ export class ObjectGateway {
         }),
     };
     const { accountId } = disk.record;
-    await onBehalfOf(accountId, exchange.signal, async () => {
-      const reply = await named.operation(call);
-      if (named.changesObjects === true) await settle(own);
-      await exchange.send(reply);
-    });
+    const operate = async (): Promise<S3Reply> => {
+      try {
+        const reply = await named.operation(call);
+        if (named.changesObjects === true) await settle(own);
+        return reply;
+      } finally {
+        // Some keys may be gone even when the request fails.
+        await this.#recordDeletion(exchange, origin, admission, call);
+      }
+    };
+    await onBehalfOf(accountId, exchange.signal, async () => exchange.send(await operate()));
+  }
+
+  async #recordDeletion(
+    { operation, notes: { requestId } }: Exchange,
+    { address }: Origin,
+    { principal }: Admission,
+    { disk: { record }, deleted }: ObjectCall,
+  ): Promise<void> {
+    if (deleted.keys + deleted.failedKeys === 0) return;
+    const about = { accountId: record.accountId, diskId: record.id };
+    const deletion = { ...about, principal, address, requestId, deleted };
+    if (operation === 'DeleteObjects') await this.#deletions.recordCall(deletion);
+    else this.#deletions.count(deletion);
   }
 
   async #passOn(exchange: Exchange, origin: Origin, hostId: string): Promise<void> {

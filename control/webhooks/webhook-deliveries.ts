@@ -76,7 +76,8 @@ export class WebhookDeliveries {
     const { accountId, eventId, eventType } = event;
     try {
       const wanting = (await webhooks.list(accountId)).filter(
-        ({ eventTypes }) => eventTypes === undefined || eventTypes.includes(eventType),
+        ({ eventTypes }) =>
+          eventTypes === undefined || eventTypes.some((wanted) => wanted === eventType),
       );
       if (wanting.length === 0) return;
       await this.#enqueue(

@@ -1,14 +1,14 @@
 import Type from 'typebox';
-import { activityTypes } from '../activity-types.ts';
+import { webhookEventTypes } from '../activity-types.ts';
 import { timestamp } from './common.ts';
 
 const URL_EXAMPLE = 'https://hooks.example.com/berth';
 
 const eventTypes = Type.Array(
-  Type.Enum([...activityTypes], { description: 'A type of events, as in the activity.' }),
+  Type.Enum(webhookEventTypes, { description: 'A type of events, as in the activity.' }),
   {
     minItems: 1,
-    maxItems: activityTypes.length,
+    maxItems: webhookEventTypes.length,
     description: 'The types of events that are sent; all of them when this is left out.',
     examples: [['sandbox.created']],
   },

@@ -2,6 +2,7 @@
 import anyTest, { type TestFn } from 'ava';
 import WebSocket from 'ws';
 import { operationRows } from '../../agent/objects/operations/table.ts';
+import type { ActivityEvent } from '../../shared/schemas/activity.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { ask, hostOf, newPortToken } from '../helpers/ingress.ts';
 import { ObjectClient, textsOf } from '../helpers/objects.ts';
@@ -230,6 +231,26 @@ test('nobody who has seen a presigned URL or a policy deletes by them', async (t
     const options = { conditions, expiresInMs, fields: { key: 'elsewhere/x' }, query: '?delete' };
     t.is((await postForm(user, options)).code, 'AccessDenied');
   }
+});
+
+test('who deletes many objects at once is in the activity of the account', async (t) => {
+  const { api, user, s3 } = t.context;
+  await s3.put(user.disk, 'kept/one', '1');
+  const keys = ['kept/one', 'kept/none', 'kept/'].map(
+    (key) => `<Object><Key>${key}</Key></Object>`,
+  );
+  const request = signRequest(user, 'header', {
+    ...{ method: 'POST', path: `/${user.disk}`, query: { delete: '' } },
+  });
+  const body = `<Delete>${keys.join('')}</Delete>`;
+  t.is((await fetch(request.url, { method: 'POST', headers: request.headers, body })).status, 200);
+  const query = `eventType=disk.objects_deleted&diskId=${user.disk}`;
+  const events = await api.data<ActivityEvent[]>('GET', `/api/activity?${query}`);
+  const found = events.filter(({ details }) => details['keys'] === 3);
+  const { identifier: userIdentifier } = user;
+  t.like(found, [{ level: 'info', details: { operation: 'DeleteObjects', userIdentifier } }]);
+  const hook = { url: 'https://hooks.example.com/', eventTypes: ['disk.objects_deleted'] };
+  t.is((await api.call('POST', '/api/webhooks', hook)).status, 400);
 });
 
 test('a policy counts from the time of its signature until it expires', async (t) => {

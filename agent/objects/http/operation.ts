@@ -8,6 +8,12 @@ import type { ObjectInfo, OpenObject, ReadObject } from '../store/object-info.ts
 import type { ObjectStore } from '../store/object-store.ts';
 import type { ObjectTarget } from './target.ts';
 
+/** How many keys a request deleted, and for how many of those it named that failed. */
+export interface DeletedKeys {
+  keys: number;
+  failedKeys: number;
+}
+
 /** An admitted request, with everything that an operation on the bucket's disk needs. */
 export interface ObjectCall {
   readonly headers: ObjectHeaders['values'];
@@ -15,6 +21,8 @@ export interface ObjectCall {
   readonly disk: DiskEntry;
   readonly store: ObjectStore;
   readonly body: RequestBody;
+  /** Counts of deleted keys, for the account's activity. */
+  readonly deleted: DeletedKeys;
   /** The form of PostObject. */
   readonly form?: PostForm | undefined;
   /** The policy under which the form was signed, if it was. */

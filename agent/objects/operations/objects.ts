@@ -157,7 +157,7 @@ export const appendObject: Operation = async (call) => {
 };
 
 export const deleteObject: Operation = async (call) => {
-  const { store, target } = call;
+  const { store, target, deleted } = call;
   assertVersion(target.query.get('versionId'));
   const conditions = {
     etag: header(call, 'if-match'),
@@ -165,6 +165,7 @@ export const deleteObject: Operation = async (call) => {
     sizeBytes: header(call, 'x-amz-if-match-size'),
   };
   await store.delete(target.key, preconditionOf(conditions));
+  deleted.keys += 1;
   return { status: 204 };
 };
 
@@ -175,7 +176,7 @@ const preconditionOf = (conditions: DeleteConditions): Precondition | undefined 
     : undefined;
 
 /** DeleteObjects: keys are deleted independently; the answer lists failures and deletions. */
-export const deleteObjects: Operation = async ({ store, body }) => {
+export const deleteObjects: Operation = async ({ store, body, deleted }) => {
   const { objects, quiet } = parseDelete(await body.readAll(xmlBody));
   const errors = new Map<DeletedObject, S3Error>();
   const left = objects.values();
@@ -185,7 +186,9 @@ export const deleteObjects: Operation = async ({ store, body }) => {
       try {
         assertVersion(versionId);
         await store.delete(key, preconditionOf(conditions));
+        deleted.keys += 1;
       } catch (error) {
+        deleted.failedKeys += 1;
         if (!(error instanceof S3Error)) throw error;
         errors.set(object, error);
       }

@@ -1,8 +1,12 @@
 import type { ActivityEvent } from '@berth/sdk';
-import { type ActivityType, activityTypes } from '../../../../shared/activity-types.ts';
+import {
+  type ActivityType,
+  activityTypes,
+  webhookEventTypes,
+} from '../../../../shared/activity-types.ts';
 import { linkTo } from './router.ts';
 
-export { activityTypes };
+export { activityTypes, webhookEventTypes };
 
 /** The thing that an event type is about: `disk` of `disk.user_added`. */
 export const thingOf = (type: string): string => type.split('.')[0] ?? '';
@@ -15,6 +19,9 @@ export const things: readonly string[] = [...new Set(activityTypes.map(thingOf))
 
 export const typesOf = (thing: string): ActivityType[] =>
   activityTypes.filter((type) => thingOf(type) === thing);
+
+export const webhookTypesOf = (thing: string): (typeof webhookEventTypes)[number][] =>
+  webhookEventTypes.filter((type) => thingOf(type) === thing);
 
 const textOf = (value: unknown): string | undefined =>
   typeof value === 'string' && value !== '' ? value : undefined;

@@ -1,7 +1,7 @@
 import type { CreatedWebhook, Webhook, WebhookDelivery } from '@berth/sdk';
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import { activityTypes, changeOf, things, typesOf } from '../lib/activity.ts';
+import { changeOf, things, webhookEventTypes, webhookTypesOf } from '../lib/activity.ts';
 import { berth } from '../lib/berth.ts';
 import { count, duration } from '../lib/format.ts';
 import { useLoaded } from '../lib/loading.ts';
@@ -61,7 +61,7 @@ const KindBoxes = (): JSX.Element => (
     {things.map((thing) => (
       <fieldset key={thing}>
         <legend>{thing}</legend>
-        {typesOf(thing).map((type) => (
+        {webhookTypesOf(thing).map((type) => (
           <Check key={type} name={type} label={changeOf(type)} />
         ))}
       </fieldset>
@@ -72,7 +72,7 @@ const KindBoxes = (): JSX.Element => (
 function CreatePanel({ onCreated }: { onCreated: () => void }): JSX.Element {
   const [created, setCreated] = useState<CreatedWebhook>();
   const create = async (values: Values): Promise<void> => {
-    const eventTypes = activityTypes.filter((type) => values.get(type) !== '');
+    const eventTypes = webhookEventTypes.filter((type) => values.get(type) !== '');
     const kinds = eventTypes.length === 0 ? {} : { eventTypes };
     setCreated(await berth.webhooks.create({ url: values.get('url').trim(), ...kinds }));
     onCreated();
