@@ -108,7 +108,8 @@ static int dress(const struct file_task *task, const struct upload *upload) {
   const struct place *place = &upload->place;
   uid_t uid = place->exists ? place->found.st_uid : task->default_uid;
   gid_t gid = place->exists ? place->found.st_gid : task->default_gid;
-  mode_t mode = place->exists ? place->found.st_mode & 07777 : 0644;
+  /* Set-user-id and set-group-id bits were given to the former contents. */
+  mode_t mode = place->exists ? place->found.st_mode & 01777 : 0644;
   if (task->uid != UNASKED) uid = task->uid;
   if (task->gid != UNASKED) gid = task->gid;
   if (task->mode != UNASKED) mode = task->mode;

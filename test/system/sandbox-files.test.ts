@@ -153,6 +153,9 @@ test('paths are bytes; errors say what is there', async (t) => {
   });
   t.is(fresh.status, 201);
   t.like(fresh.body.data, { mode: '0700', uid: 3, type: 'directory' });
+  await outputOf(api, id, 'cp /bin/true /tmp/privileged; chmod 7755 /tmp/privileged');
+  t.is((await files.fetch('PUT', '/tmp/privileged', { body: 'x' })).status, 200);
+  t.is((await outputOf(api, id, 'stat -c %a /tmp/privileged')).trim(), '1755');
   const link = await files.call('GET', '/stat?path=/tmp/out&follow=false');
   t.like(link.body.data, { type: 'link', target: '/proc/1/root' });
 });

@@ -3,6 +3,7 @@ import { constants } from 'node:fs';
 import { LIMITS } from '../../../shared/limits.ts';
 import {
   addToMd5,
+  changeMode,
   closeFile,
   digestMd5,
   getAttribute,
@@ -16,7 +17,7 @@ import {
 import type { DiskLayout } from '../../disks/disk-layout.ts';
 import { toItsEnd } from '../../disks/disk-threads.ts';
 import { declareAppend, undoAppend } from './append-intent.ts';
-import { type FileStatus, stampModified, statusOf } from './file-calls.ts';
+import { type FileStatus, SET_ID_BITS, stampModified, statusOf } from './file-calls.ts';
 import type { ObjectPath } from './keys.ts';
 import { describe, type ObjectInfo } from './object-info.ts';
 import { decodeRecord, encodeRecord, etagOf, RECORD_ATTRIBUTE, UNHASHED } from './object-record.ts';
@@ -49,6 +50,7 @@ export async function appendToFile(
     throw error;
   }
   try {
+    await dropSetIdBits(fd);
     await using _intent = await declareAppend(uploads, fd, body.length);
     await appendAndRecord(fd, body);
     await syncFile(fd);
@@ -56,6 +58,12 @@ export async function appendToFile(
   } finally {
     await closeFile(fd);
   }
+}
+
+/** The kernel does this to files that others than root write to (inode(7)). */
+async function dropSetIdBits(fd: number): Promise<void> {
+  const { mode } = statusOf(fd);
+  if ((mode & SET_ID_BITS) !== 0) await changeMode(fd, mode & ~SET_ID_BITS);
 }
 
 async function appendAndRecord(fd: number, body: Buffer): Promise<void> {

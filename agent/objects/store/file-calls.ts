@@ -16,6 +16,9 @@ export interface FileStatus extends FileIdentity, Attributes {
   readonly modifiedAt: Date;
 }
 
+/** Set-user-id and set-group-id (inode(7)). */
+export const SET_ID_BITS = 0o6000;
+
 const NS_PER_MS = 1_000_000n;
 
 /** The moment of a file's time, as Node's own `fs.Stats` has it. */

@@ -2,7 +2,7 @@ import type { Stats } from 'node:fs';
 import { ignoring } from '../../../shared/errors.ts';
 import { lstat, rename, setAttribute, syncFile } from '../../disks/disk-calls.ts';
 import { S3Error } from '../protocol/errors.ts';
-import { changeAttributes, stampModified, statusOf } from './file-calls.ts';
+import { changeAttributes, SET_ID_BITS, stampModified, statusOf } from './file-calls.ts';
 import { holdMadeDirectory } from './held-directory.ts';
 import type { ObjectPath } from './keys.ts';
 import {
@@ -65,14 +65,17 @@ export async function publish(
   return info;
 }
 
-/** An object that replaces another keeps the owner and mode that the request does not set. */
+/**
+ * An object that replaces another keeps the owner and mode that the request does not set, but for
+ * the set-user-id and set-group-id bits: they were given to the former contents.
+ */
 function mergeAttributes(
   { mode, uid, gid }: WriteAttributes,
   former: Stats | undefined,
 ): { mode: number; uid: number; gid: number } {
   const kept = former?.isFile() === true ? former : undefined;
   return {
-    mode: mode ?? (kept === undefined ? FILE_MODE_DEFAULT : kept.mode & 0o7777),
+    mode: mode ?? (kept === undefined ? FILE_MODE_DEFAULT : kept.mode & ~SET_ID_BITS & 0o7777),
     uid: uid ?? kept?.uid ?? 0,
     gid: gid ?? kept?.gid ?? 0,
   };

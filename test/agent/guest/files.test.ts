@@ -168,8 +168,8 @@ for (const {
     t.is(await write({ path: `${directory}/own` }, Buffer.from('x')), 'done');
     t.is(
       await shell(`stat -c %a:%u:%g:%s ${directory}/own`),
-      '4751:7:8:1\n',
-      'owner and mode stay',
+      '751:7:8:1\n',
+      'owner and mode stay, set-id bits do not',
     );
   });
 

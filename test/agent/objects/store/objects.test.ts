@@ -4,6 +4,7 @@ import {
   chmod,
   chown,
   mkdir,
+  open,
   readdir,
   readFile,
   rename,
@@ -15,7 +16,7 @@ import {
 import { join, posix } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
-import { setAttribute } from '../../../../agent/disks/disk-calls.ts';
+import { getAttribute, setAttribute } from '../../../../agent/disks/disk-calls.ts';
 import { onBehalfOf } from '../../../../agent/disks/disk-threads.ts';
 import { Checksum } from '../../../../agent/objects/protocol/checksum.ts';
 import { holdDirectory } from '../../../../agent/objects/store/held-directory.ts';
@@ -97,9 +98,36 @@ test('owner and mode: defaults, given, kept by what takes the place', async (t) 
   const above = await stat(join(disk.layout.contents, 'owned'));
   t.deepEqual([above.mode & 0o7777, above.uid], [0o755, 0]);
   const again = await put(disk, 'owned/deep/given', 'other');
-  t.deepEqual([again.mode, again.uid, again.gid], [0o4750, 1000, 2000]);
+  t.deepEqual([again.mode, again.uid, again.gid], [0o750, 1000, 2000]);
   const changed = await put(disk, 'owned/deep/given', 'third', { gid: 3 });
-  t.deepEqual([changed.mode, changed.uid, changed.gid], [0o4750, 1000, 3]);
+  t.deepEqual([changed.mode, changed.uid, changed.gid], [0o750, 1000, 3]);
+});
+
+const CAPABILITY = 'security.capability';
+/** A vfs_cap_data of revision 2 (linux/capability.h): CAP_NET_ADMIN, permitted and effective. */
+const NET_ADMIN = Buffer.from(`0100000200100000${'0'.repeat(24)}`, 'hex');
+
+async function withFile<T>(path: string, work: (fd: number) => Promise<T>): Promise<T> {
+  await using file = await open(path);
+  return await work(file.fd);
+}
+
+test('new contents do not get the privileges of the former ones', async (t) => {
+  const { disk } = t.context;
+  const path = join(disk.layout.contents, 'privileged');
+  const attributes = { mode: 0o7755, uid: 1000, gid: 2000 };
+  const writes = [
+    () => put(disk, 'privileged', 'other'),
+    () => disk.store.append('privileged', Buffer.from('more'), {}),
+  ];
+  for (const write of writes) {
+    t.is((await put(disk, 'privileged', 'x', attributes)).mode, 0o7755);
+    await withFile(path, (fd) => setAttribute(fd, CAPABILITY, NET_ADMIN));
+    await write();
+    const { mode, uid, gid } = await disk.store.head('privileged');
+    t.deepEqual([mode, uid, gid], [0o1755, 1000, 2000]);
+    t.is(await withFile(path, (fd) => getAttribute(fd, CAPABILITY)), undefined);
+  }
 });
 
 test('content types: given, guessed, and guessed again after a command changed the file', async (t) => {
