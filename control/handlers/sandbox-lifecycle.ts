@@ -1,7 +1,7 @@
 import { success } from '../../shared/schemas/common.ts';
 import { Sandbox, SandboxPath, WaitQuery } from '../../shared/schemas/sandbox.ts';
 import { ForkSandbox, SandboxTimeout, StartSandbox } from '../../shared/schemas/sandbox-input.ts';
-import { mountScope } from '../http/key-rights.ts';
+import { mountScope } from '../services/key-rights.ts';
 import { presentSandbox } from '../http/present-sandbox.ts';
 import { type Route, route } from '../http/route.ts';
 import { SANDBOX_HOST_ERRORS } from '../http/route-errors.ts';
@@ -115,7 +115,7 @@ const forkSandboxRoute = route({
     note({ sandboxId: params.sid });
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
     const input = { ...body, wait: query.wait === true };
-    const child = await forkSandbox(deps, ref, input, { requestId });
+    const child = await forkSandbox(deps, caller, ref, input, { requestId });
     note({ childId: child.id, hostId: child.hostId });
     return { status: 202, data: presentSandbox(child, await endpointsOf(deps, child)) };
   },

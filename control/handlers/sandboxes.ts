@@ -9,7 +9,7 @@ import {
 } from '../../shared/schemas/sandbox.ts';
 import { CreateSandbox } from '../../shared/schemas/sandbox-input.ts';
 import { SandboxUsage } from '../../shared/schemas/sandbox-usage.ts';
-import { mountScope } from '../http/key-rights.ts';
+import { mountScope } from '../services/key-rights.ts';
 import { presentSandbox } from '../http/present-sandbox.ts';
 import { route } from '../http/route.ts';
 import { SANDBOX_HOST_ERRORS } from '../http/route-errors.ts';
@@ -81,7 +81,7 @@ const createSandboxRoute = route({
   ],
   async handle({ deps, caller, query, body, requestId, note }) {
     const input = { ...body, wait: query.wait === true };
-    const record = await createSandbox(deps, caller.accountId, input, { requestId });
+    const record = await createSandbox(deps, caller, input, { requestId });
     note({ sandboxId: record.id, hostId: record.hostId });
     return { status: 202, data: presentSandbox(record, await endpointsOf(deps, record)) };
   },

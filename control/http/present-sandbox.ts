@@ -23,7 +23,7 @@ const presentImage = ({ name, version, key }: SandboxImage): NonNullable<Sandbox
   key,
 });
 
-const presentMount = ({
+export const presentMount = ({
   diskId,
   path,
   subdirectory,

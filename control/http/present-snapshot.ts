@@ -1,5 +1,6 @@
 import type { Snapshot } from '../../shared/schemas/snapshot.ts';
 import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
+import { presentMount } from './present-sandbox.ts';
 
 /** A snapshot as the API shows it (docs/snapshots.md). */
 export function presentSnapshot({
@@ -19,6 +20,7 @@ export function presentSnapshot({
     vcpu_count: config.vcpuCount,
     mem_size_mib: config.memSizeMib,
     base_image: config.baseImage,
+    mounts: (config.mounts ?? []).map(presentMount),
     size_bytes: record.sizeBytes,
     sandbox_count: sandboxCount,
     root_disk_id: record.rootDiskId,

@@ -1,3 +1,4 @@
+import type { Caller } from '../../shared/directory/api-keys.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import type { JobPayload } from '../../shared/jobs/jobs.ts';
@@ -12,6 +13,7 @@ import { withClaimedName } from './claim-sandbox-name.ts';
 import type { Deps } from './deps.ts';
 import { findHost } from './find-host.ts';
 import { findSnapshot } from './find-snapshot.ts';
+import { requireMountScope } from './key-rights.ts';
 import { bringDisks } from './place-near-disks.ts';
 import { waitMsOf } from './sandbox-actions.ts';
 import { checkEnvironment } from './sandbox-input.ts';
@@ -59,17 +61,19 @@ function changesOf(input: Input): Partial<JobPayload<'sandbox.fromSnapshot'>> {
  * Creates a sandbox from a snapshot, on the host that holds it (docs/snapshots.md). The creation
  * goes on when the caller hangs up.
  * @returns the sandbox once its host has journalled it, with `wait` once it runs, if that is soon
- * @throws AppError `bad_request`, `not_found`, `snapshot_not_ready`, `sandbox_name_conflict`,
- *   `sandbox_limit_reached`, `no_capacity`, `host_full`, `unavailable`, `timeout`; nothing remains
- *   then
+ * @throws AppError `bad_request`, `not_found`, `insufficient_scope`, `snapshot_not_ready`,
+ *   `sandbox_name_conflict`, `sandbox_limit_reached`, `no_capacity`, `host_full`, `unavailable`,
+ *   `timeout`; nothing remains then
  */
 export async function createFromSnapshot(
   deps: Deps,
-  accountId: string,
+  caller: Caller,
   input: Input,
   { requestId }: RequestContext,
 ): Promise<SandboxRecord> {
+  const { accountId } = caller;
   const snapshot = await findSnapshot(deps, accountId, input.snapshot);
+  requireMountScope(caller, snapshot.config);
   checkShape(input, snapshot);
   checkEnvironment(input.env ?? {});
   const changes = changesOf(input);

@@ -1,3 +1,4 @@
+import type { Caller } from '../../shared/directory/api-keys.ts';
 import type { SandboxResources } from '../../shared/directory/capacity.ts';
 import { AppError, type ErrorCode } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
@@ -87,14 +88,15 @@ function draftOf(accountId: string, input: CreateSandbox & { readonly wait: bool
  */
 export async function createSandbox(
   deps: Deps,
-  accountId: string,
+  caller: Caller,
   input: CreateSandbox & { readonly wait: boolean },
   context: RequestContext,
 ): Promise<SandboxRecord> {
   const { snapshot: source } = input;
   if (source !== undefined) {
-    return createFromSnapshot(deps, accountId, { ...input, snapshot: source }, context);
+    return createFromSnapshot(deps, caller, { ...input, snapshot: source }, context);
   }
+  const { accountId } = caller;
   checkEnvironment(input.env ?? {});
   const { canBeOn, image, baseImageOn } = await chooseImage(deps, accountId, input);
   const draft = { ...draftOf(accountId, input), ...(image === undefined ? {} : { image }) };

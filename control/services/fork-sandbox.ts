@@ -1,3 +1,4 @@
+import type { Caller } from '../../shared/directory/api-keys.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { ForkSandbox } from '../../shared/schemas/sandbox-input.ts';
@@ -8,24 +9,27 @@ import type { RequestContext } from './call-handler.ts';
 import { withClaimedName } from './claim-sandbox-name.ts';
 import { findOwner, type SandboxOfAccount, waitMsOf } from './sandbox-actions.ts';
 import { findSandbox } from './find-sandbox.ts';
+import { requireMountScope } from './key-rights.ts';
 import { bringDisks } from './place-near-disks.ts';
 
 /**
  * Copies a sandbox that is running, paused or stopped, with its disk and, unless it is stopped, its
  * memory (docs/api.md, fork). The copy is on the same host. It goes on when the caller hangs up.
  * @returns the copy once its host has journalled it, with `wait` once it runs, if that is soon
- * @throws AppError `not_found`, `sandbox_name_conflict`, `sandbox_limit_reached`, `no_capacity`,
- *   `host_full`, `unavailable`, `timeout`, and the refusals of the lifecycle table; there is no
- *   copy then
+ * @throws AppError `not_found`, `insufficient_scope`, `sandbox_name_conflict`,
+ *   `sandbox_limit_reached`, `no_capacity`, `host_full`, `unavailable`, `timeout`, and the refusals
+ *   of the lifecycle table; there is no copy then
  */
 export async function forkSandbox(
   deps: Deps,
+  caller: Caller,
   ref: SandboxOfAccount,
   { name: given, checkpoint, wait }: ForkSandbox & { readonly wait: boolean },
   { requestId }: RequestContext,
 ): Promise<SandboxRecord> {
   const { accountId } = ref;
   const parent = await findSandbox(deps, accountId, ref.sandboxId);
+  requireMountScope(caller, parent.config);
   await findOwner(deps, parent);
   await bringDisks(deps, parent, parent.config.mounts ?? [], { requestId });
   const childId = newSandboxId();

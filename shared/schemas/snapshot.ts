@@ -3,6 +3,7 @@ import { diskId, timestamp } from './common.ts';
 import { ShownNetworkPolicy } from './network-policy.ts';
 import { uuid, uuidInPath } from './sandbox.ts';
 import { SandboxName } from './sandbox-input.ts';
+import { ShownSandboxMount } from './sandbox-mount.ts';
 import { snapshotStatuses } from './snapshot-record.ts';
 
 export const SnapshotPath = Type.Object({
@@ -42,6 +43,7 @@ export const Snapshot = Type.Object(
       description: 'The image that the disk began with.',
       examples: ['debian:12'],
     }),
+    mounts: Type.Array(ShownSandboxMount, { description: 'Disks that its sandboxes mount.' }),
     size_bytes: Type.Integer({
       description: 'What its files take on its host, those included that its sandboxes share.',
       examples: [1_048_576],

@@ -3,14 +3,17 @@ import type { Redis } from 'ioredis';
 import type { KeyScope } from '../../shared/key-scopes.ts';
 import { accountScopes, keyScopes } from '../../shared/key-scopes.ts';
 import { keys } from '../../shared/directory/keys.ts';
+import { newSandboxId } from '../../shared/ids.ts';
 import type { ApiKey } from '../../shared/schemas/api-key.ts';
 import type { AuthorizedUser } from '../../shared/schemas/disk-user.ts';
 import type { ShareUrl } from '../../shared/schemas/share.ts';
+import type { Snapshot } from '../../shared/schemas/snapshot.ts';
 import type { ApiClient } from '../helpers/api.ts';
-import { createDisk, exec, newName } from '../helpers/disks.ts';
+import { createDisk, exec, newName, readManifest } from '../helpers/disks.ts';
 import { type ApiDescription, operationsOf } from '../helpers/described-requests.ts';
 import { s3UrlOf } from '../helpers/objects.ts';
 import { presign } from '../helpers/presign.ts';
+import { sandboxRecord } from '../helpers/sandbox-records.ts';
 import { download } from '../helpers/shares.ts';
 import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -107,6 +110,35 @@ test('a disk is mounted in a sandbox only with the scope of disks besides', asyn
   t.is(refused?.body.code, 'insufficient_scope');
   const { api: both } = await newKey(api, { scopes: ['disk', 'sandbox'] });
   t.not((await both.call('POST', '/api/sandboxes', body)).status, 403);
+});
+
+test('a copy that mounts the disks of its source needs the scope of disks, too', async (t) => {
+  const { stack, api } = t.context;
+  const disk = await createDisk(api);
+  const { accountId } = await readManifest(stack, disk.id);
+  const { sandboxes, snapshots } = await stack.openDirectory();
+  const mounts = [{ diskId: disk.id, path: '/data', subdirectory: '', readOnly: false }];
+  const source = sandboxRecord({ accountId, config: { mounts } });
+  await sandboxes.publish(source);
+  const { id: sandboxId, hostId, config, rootDiskId, platform, createdAt } = source;
+  const network = { egress: { default: 'allow' } } as const;
+  const snapshot = { accountId, hostId, config, rootDiskId, platform, createdAt, network };
+  await snapshots.publish({
+    ...{ ...snapshot, id: newSandboxId(), sandboxId, name: 'mounting', status: 'ready' },
+    ...{ hasMemory: false, sizeBytes: 1, revision: 1 },
+  });
+  const shown = await api.data<Snapshot>('GET', '/api/snapshots/mounting');
+  t.deepEqual(shown.mounts, [{ disk_id: disk.id, path: '/data' }]);
+  const { api: limited } = await newKey(api, { scopes: ['sandbox'] });
+  const { api: both } = await newKey(api, { scopes: ['disk', 'sandbox'] });
+  for (const [path, body] of [
+    ['/api/sandboxes', { snapshot: 'mounting' }],
+    [`/api/sandboxes/${sandboxId}/fork`, {}],
+  ] as const) {
+    t.is((await limited.call('POST', path, body)).body.code, 'insufficient_scope', path);
+    // The host of the source is not there.
+    t.is((await both.call('POST', path, body)).status, 503, path);
+  }
 });
 
 test('a key that may read gets objects and changes none', async (t) => {

@@ -14,7 +14,7 @@ import type { Deps } from '../../services/deps.ts';
 import type { EnvelopeReply, Reply, Route, StreamReply } from '../route.ts';
 import { answerOnce } from '../answer-once.ts';
 import type { BodyShares, HeldBody } from '../body-shares.ts';
-import { requireScope } from '../key-rights.ts';
+import { requireScope } from '../../services/key-rights.ts';
 import { hasLongText, streamEnvelope } from '../long-answer.ts';
 import { readBody } from '../read-body.ts';
 import { addsToDirectory, readsJson } from '../route-errors.ts';

@@ -3795,6 +3795,8 @@ export interface components {
              * @example debian:12
              */
             base_image: string;
+            /** @description Disks that its sandboxes mount. */
+            mounts: components["schemas"]["SandboxMount"][];
             /**
              * @description What its files take on its host, those included that its sandboxes share.
              * @example 1048576

@@ -13,6 +13,20 @@ export function requireScope({ scopes }: Caller, needed: KeyScope): void {
   );
 }
 
+const mountsAny = (mounts: readonly unknown[] | undefined): boolean =>
+  mounts !== undefined && mounts.length > 0;
+
 /** A caller who mounts a disk can change its contents. */
 export const mountScope = (body?: { readonly mounts?: readonly unknown[] }): KeyScope | undefined =>
-  body?.mounts !== undefined && body.mounts.length > 0 ? 'disk' : undefined;
+  mountsAny(body?.mounts) ? 'disk' : undefined;
+
+/**
+ * The same for the disks that a new sandbox gets from its source, a snapshot or another sandbox.
+ * @throws AppError `insufficient_scope`
+ */
+export function requireMountScope(
+  caller: Caller,
+  { mounts }: { readonly mounts?: readonly unknown[] | undefined },
+): void {
+  if (mountsAny(mounts)) requireScope(caller, 'disk');
+}
