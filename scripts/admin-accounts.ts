@@ -1,4 +1,5 @@
 /* Commands of scripts/admin for accounts and their keys. */
+import { deleteApiKey } from '../control/services/delete-api-key.ts';
 import type { AccountLimit } from '../shared/directory/account-limits.ts';
 import type { ApiKeyRecord } from '../shared/directory/api-keys.ts';
 import type { Directory } from '../shared/directory/directory.ts';
@@ -77,13 +78,15 @@ export async function deleteKey(
   keyId: string,
 ): Promise<object> {
   const { id } = await findAccount(directory, account);
-  const isRemoved = await directory.apiKeys.remove(id, keyId);
-  if (!isRemoved) throw new AppError('not_found', 'the account has no such key; see: key list');
+  const ended = await deleteApiKey(directory, id, keyId);
+  if (ended === undefined) {
+    throw new AppError('not_found', 'the account has no such key; see: key list');
+  }
   await noteChange(directory, id, {
     eventType: 'key.deleted',
     details: { operation: 'key delete', params: { id: keyId } },
   });
-  return { deleted: keyId };
+  return { deleted: keyId, ended };
 }
 
 type LimitChanges = Readonly<Partial<Record<AccountLimit, number | null>>>;

@@ -365,6 +365,8 @@ export const LIMITS = {
   fileAnswerMsMax: 60_000,
 
   // Ports of sandboxes
+  // Ports that the answer to the deletion of a key names.
+  endedPortsShownMax: 1000,
   portsPerSandboxMax: 128, // Exposed ones.
   servicePortsPerSandboxMax: 64, // Found published by services; others are found anew.
   portTokensPerSandboxMax: 1000, // Unexpired ones.

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { isMainThread, parentPort, workerData } from 'node:worker_threads';
 import { runInBackground } from '../../shared/background.ts';
 import { connectDirectory } from '../../shared/directory/redis.ts';
+import { ApiKeys } from '../../shared/directory/api-keys.ts';
 import { SandboxRoutes } from '../../shared/directory/sandbox-routes.ts';
 import { toError } from '../../shared/errors.ts';
 import { createHttpMetrics } from '../../shared/http/http-server.ts';
@@ -32,7 +33,7 @@ async function main(): Promise<void> {
   );
   // The client goes on trying; requests are answered with 503.
   await settledWithin(redis.connect(), CONNECT_MS);
-  const routes = new SandboxRoutes(redis, settings.region);
+  const routes = new SandboxRoutes(redis, settings.region, new ApiKeys(redis));
   const reads = new RouteReads(routes);
   const doors = new Doors(tell, await openCertificates(settings.clusterTls, log));
   const upstreams = new Upstreams(doors, settings);

@@ -5,11 +5,13 @@ import {
   ApiKeyPath,
   CreateApiKey,
   CreatedApiKey,
+  DeletedApiKey,
 } from '../../shared/schemas/api-key.ts';
-import { Message, PageQuery, success, successPage } from '../../shared/schemas/common.ts';
+import { PageQuery, success, successPage } from '../../shared/schemas/common.ts';
 import { presentApiKey } from '../http/presenters.ts';
 import { route } from '../http/route.ts';
 import { parseEnd } from '../services/credential-ends.ts';
+import { deleteApiKey } from '../services/delete-api-key.ts';
 
 const tag = 'API keys';
 
@@ -60,23 +62,24 @@ const createApiKey = route({
   },
 });
 
-const deleteApiKey = route({
+const deleteApiKeyRoute = route({
   method: 'delete',
   path: '/api/tokens/{id}',
   operationId: 'deleteApiKey',
   scope: 'admin',
   event: 'key.deleted',
   summary: 'Delete an API key; it stops working at once',
-  description: 'Requests with the key that are under way end as they would have.',
+  description:
+    'Its webhooks and the ports that it made public end with it; the answer names them. Requests with the key that are under way end as they would have.',
   tag,
   params: ApiKeyPath,
-  replies: { 200: success(Message) },
+  replies: { 200: success(DeletedApiKey) },
   errors: ['not_found'],
   async handle({ deps, caller, params }) {
-    const removed = await deps.directory.apiKeys.remove(caller.accountId, params.id);
-    if (!removed) throw new AppError('not_found', `API key ${params.id} not found`);
-    return { status: 200, data: { message: 'API key deleted' } };
+    const ended = await deleteApiKey(deps.directory, caller.accountId, params.id);
+    if (ended === undefined) throw new AppError('not_found', `API key ${params.id} not found`);
+    return { status: 200, data: { message: 'API key deleted', ended } };
   },
 });
 
-export const apiKeyRoutes = [listApiKeys, createApiKey, deleteApiKey];
+export const apiKeyRoutes = [listApiKeys, createApiKey, deleteApiKeyRoute];

@@ -55,14 +55,14 @@ const exposeSandboxPort = route({
   event: 'sandbox.port_exposed',
   summary: 'Expose a port to the public: requests to it need no token',
   description:
-    'Whoever knows the hostname reaches the port. A request to a paused or stopped sandbox wakes it.',
+    'Whoever knows the hostname reaches the port, until the key ends that exposes it. A request to a paused or stopped sandbox wakes it.',
   tag,
   params: SandboxPortPath,
   replies: { 200: success(SandboxPort), 201: success(SandboxPort) },
   errors: ['bad_request', 'not_found'],
   async handle({ deps, caller, params, note }) {
     note({ sandboxId: params.sid });
-    const { isNew, exposed } = await exposePort(deps, refOf(caller, params), params.port);
+    const { isNew, exposed } = await exposePort(deps, caller, params.sid, params.port);
     return { status: isNew ? 201 : 200, data: exposed };
   },
 });

@@ -39,14 +39,14 @@ const createWebhookRoute = route({
   event: 'webhook.created',
   summary: 'Have the events of the activity sent to a URL',
   description:
-    'Each event is sent by POST, signed as Standard Webhooks says with the secret in this answer, and sent again until the receiver answers with 2xx, for about ten minutes.',
+    'Each event is sent by POST, signed as Standard Webhooks says with the secret in this answer, and sent again until the receiver answers with 2xx, for about ten minutes. The webhook ends with the key that makes it.',
   tag,
   body: CreateWebhook,
   idempotent: true,
   replies: { 201: success(CreatedWebhook) },
   errors: [],
   async handle({ deps, caller, body, note }) {
-    const created = await createWebhook(deps, caller.accountId, body);
+    const created = await createWebhook(deps, caller, body);
     note({ webhookId: created.id });
     return { status: 201, data: created };
   },

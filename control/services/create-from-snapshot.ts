@@ -91,7 +91,7 @@ export async function createFromSnapshot(
     // Before the sandbox is there, so that no crash leaves one without the ports that it was to
     // have.
     const ports = input.ports ?? [];
-    if (ports.length > 0) await deps.directory.sandboxRoutes.prepare(sandbox, ports);
+    if (ports.length > 0) await deps.directory.sandboxRoutes.prepare(sandbox, caller.keyId, ports);
     const payload = { ...sandbox, ...changes, snapshotId, name, waitMs: waitMsOf(input.wait) };
     const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
     const call = { kind: 'sandbox.fromSnapshot' as const, payload, hostId, requestId, deadlineAt };

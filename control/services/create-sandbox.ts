@@ -113,7 +113,7 @@ export async function createSandbox(
     // Before the sandbox is there, so that no crash leaves one without the ports that it was to
     // have.
     const ports = input.ports ?? [];
-    if (ports.length > 0) await deps.directory.sandboxRoutes.prepare(draft, ports);
+    if (ports.length > 0) await deps.directory.sandboxRoutes.prepare(draft, caller.keyId, ports);
     return place(deps, { ...draft, name }, { need, hosts: ranked, disks }, context);
   });
 }

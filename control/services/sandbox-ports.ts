@@ -30,16 +30,17 @@ export async function listPorts(deps: Deps, ref: SandboxOfAccount): Promise<Sand
 }
 
 /**
- * Makes a port public. Idempotent.
+ * Makes a port public until the caller's key ends. Idempotent.
  * @throws AppError `not_found`, `bad_request` when the sandbox has as many as it may, `unavailable`
  */
 export async function exposePort(
   deps: Deps,
-  ref: SandboxOfAccount,
+  { accountId, keyId }: Caller,
+  sandboxId: string,
   port: number,
 ): Promise<{ readonly isNew: boolean; readonly exposed: SandboxPort }> {
-  const { id } = await findSandbox(deps, ref.accountId, ref.sandboxId);
-  const result = await deps.directory.sandboxRoutes.expose(id, port);
+  const { id } = await findSandbox(deps, accountId, sandboxId);
+  const result = await deps.directory.sandboxRoutes.expose(id, port, keyId);
   if (result === 'missing') throw notAnnounced(id);
   if (result === 'limit') {
     const message = `the sandbox exposes ${LIMITS.portsPerSandboxMax} ports; delete one first`;

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import type { Caller } from '../../shared/directory/api-keys.ts';
 import type { WebhookRecord } from '../../shared/directory/webhooks.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newEventId } from '../../shared/ids.ts';
@@ -12,14 +13,14 @@ import type { Deps } from './deps.ts';
 
 const SECRET_BYTES = 32;
 
-const present = ({ sealedSecret: _, ...webhook }: WebhookRecord): Webhook => webhook;
+const present = ({ sealedSecret: _, keyId: __, ...webhook }: WebhookRecord): Webhook => webhook;
 
 const missing = (id: string): AppError => new AppError('not_found', `webhook ${id} not found`);
 
 /** @throws AppError `bad_request` for a URL that is not reachable, or too many webhooks */
 export async function createWebhook(
   { directory, config }: Deps,
-  accountId: string,
+  { accountId, keyId }: Caller,
   { url, eventTypes }: CreateWebhook,
 ): Promise<Webhook & { readonly secret: string }> {
   const refusal = whyNoWebhook(url, new ReachableNetworks(config.webhookNetworks));
@@ -30,6 +31,7 @@ export async function createWebhook(
   const record: WebhookRecord = {
     id,
     url,
+    keyId,
     ...(eventTypes === undefined ? {} : { eventTypes }),
     createdAt: new Date().toISOString(),
     sealedSecret: seal(config.cluster.encryptionKeys, secret, context),

@@ -182,6 +182,12 @@ export class ApiKeys {
     return caller !== undefined && !hasEnded(caller);
   }
 
+  /** The same, as of `LIMITS.apiKeyRememberedMs` ago at the earliest. */
+  async isLive(keyId: string): Promise<boolean> {
+    const caller = await this.#callers.read(keyId, () => this.#find(keyId));
+    return caller !== undefined && !hasEnded(caller);
+  }
+
   async #find(keyId: string): Promise<Caller | undefined> {
     const [accountId, organization, scopes, expiresAt] = await this.#redis.hmget(
       keys.apiKey(keyId),

@@ -1,3 +1,4 @@
+import type { ApiKeys } from './api-keys.ts';
 import type { RedisClient } from './redis-client.ts';
 import { routeIdOf } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
@@ -10,7 +11,8 @@ import { Script } from './script.ts';
 //   sandboxId, accountId   whose ports these are
 //   hostId, ingress        by the owner: itself; 1 when services of the sandbox publish their ports
 //   revision               of the owner's record; a former owner's is older
-//   port:<port>            exposed through the API
+//   port:<port>            exposed through the API: ids of the keys that did, or 1 from before keys
+//                          were noted
 //   service:<port>         a service was found to publish it
 //   token:<id>             a port token: "<port> <created> <expires>" in milliseconds, 0: never
 const PORT = 'port:';
@@ -33,10 +35,10 @@ export function readTerms(text: string): TokenTerms {
   return { port, createdAt, expiresAt: expiresAt === 0 ? undefined : expiresAt };
 }
 
-// ARGV sandbox, account, time to live, ports
+// ARGV sandbox, account, time to live, key, ports
 const prepare = new Script(`
   redis.call('HSET', KEYS[1], 'sandboxId', ARGV[1], 'accountId', ARGV[2])
-  for i = 4, #ARGV do redis.call('HSET', KEYS[1], 'port:' .. ARGV[i], '1') end
+  for i = 5, #ARGV do redis.call('HSET', KEYS[1], 'port:' .. ARGV[i], ARGV[4]) end
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
   return 1
 `);
@@ -56,7 +58,7 @@ const announce = new Script(`
   if redis.call('PTTL', KEYS[1]) >= 0 then redis.call('PERSIST', KEYS[1]) end
   return 1
 `);
-// ARGV field, prefix, limit
+// ARGV field, prefix, limit, value
 const addField = new Script(`
   if redis.call('HEXISTS', KEYS[1], 'sandboxId') == 0 then return 'missing' end
   if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return 'present' end
@@ -65,8 +67,27 @@ const addField = new Script(`
     if string.sub(name, 1, #ARGV[2]) == ARGV[2] then count = count + 1 end
   end
   if count >= tonumber(ARGV[3]) then return 'limit' end
-  redis.call('HSET', KEYS[1], ARGV[1], '1')
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[4])
   return 'added'
+`);
+// Replaces the keys of an exposed port. ARGV field, keys as they were read, keys; none: not exposed
+const replaceKeys = new Script(`
+  if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+  if ARGV[3] == '' then redis.call('HDEL', KEYS[1], ARGV[1])
+  else redis.call('HSET', KEYS[1], ARGV[1], ARGV[3]) end
+  return 1
+`);
+// Names and values alternate. ARGV prefix
+const listExposed = new Script(`
+  local found = {}
+  local all = redis.call('HGETALL', KEYS[1])
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, #ARGV[1]) == ARGV[1] then
+      found[#found + 1] = string.sub(all[i], #ARGV[1] + 1)
+      found[#found + 1] = all[i + 1]
+    end
+  end
+  return found
 `);
 // Tokens stay in the hash: only names of ports are answered. ARGV prefix
 const listPorts = new Script(`
@@ -78,6 +99,17 @@ const listPorts = new Script(`
   end
   return ports
 `);
+
+type AddedPort = 'added' | 'present' | 'limit' | 'missing';
+
+/** The value of a port that was exposed before keys were noted; no key ends it. */
+const WITHOUT_KEY = '1';
+
+interface ExposedPort {
+  readonly port: number;
+  /** Ids of the keys that exposed it, with spaces between them. */
+  readonly keys: string;
+}
 
 /** The facts by which a request to a port is judged. */
 export interface PortRoute {
@@ -101,10 +133,12 @@ export interface PortRoute {
 export class SandboxRoutes {
   readonly #redis: RedisClient;
   readonly #region: string;
+  readonly #apiKeys: ApiKeys;
 
-  constructor(redis: RedisClient, region: string) {
+  constructor(redis: RedisClient, region: string, apiKeys: ApiKeys) {
     this.#redis = redis;
     this.#region = region;
+    this.#apiKeys = apiKeys;
   }
 
   /**
@@ -113,9 +147,10 @@ export class SandboxRoutes {
    */
   async prepare(
     { accountId, sandboxId }: { readonly accountId: string; readonly sandboxId: string },
+    keyId: string,
     ports: readonly number[],
   ): Promise<void> {
-    const args = [sandboxId, accountId, LIMITS.sandboxRoutePreparedMs, ...ports];
+    const args = [sandboxId, accountId, LIMITS.sandboxRoutePreparedMs, keyId, ...ports];
     await prepare.run(this.#redis, [this.#key(sandboxId)], args);
   }
 
@@ -136,26 +171,56 @@ export class SandboxRoutes {
     );
   }
 
-  /** Makes a port public. @returns `missing` while the owner has not announced the sandbox */
-  async expose(
-    sandboxId: string,
-    port: number,
-  ): Promise<'added' | 'present' | 'limit' | 'missing'> {
-    return this.#add(sandboxId, PORT, port, LIMITS.portsPerSandboxMax);
+  /**
+   * Makes a port public while the key is in force. Other keys that exposed it keep it public as
+   * long as any of them is.
+   * @returns `missing` while the owner has not announced the sandbox
+   */
+  async expose(sandboxId: string, port: number, keyId: string): Promise<AddedPort> {
+    await this.exposedPorts(sandboxId); // Ports whose keys have ended do not count.
+    const added = await this.#add(sandboxId, PORT, port, LIMITS.portsPerSandboxMax, keyId);
+    if (added === 'present') {
+      await this.#changeKeys(sandboxId, port, (keyIds) =>
+        keyIds.includes(WITHOUT_KEY) || keyIds.includes(keyId) ? keyIds : [...keyIds, keyId],
+      );
+    }
+    return added;
   }
 
   async unexpose(sandboxId: string, port: number): Promise<void> {
     await this.#redis.hdel(this.#key(sandboxId), `${PORT}${port}`);
   }
 
-  /** The exposed ports in ascending order. */
+  /** The exposed ports in ascending order. Removes those whose keys have all ended. */
   async exposedPorts(sandboxId: string): Promise<number[]> {
-    return this.#list(sandboxId, PORT);
+    const exposed = await this.#exposed(sandboxId);
+    const ports: number[] = [];
+    for (const { port, keys: text } of exposed) {
+      if (await this.#isAnyLive(text.split(' '))) ports.push(port);
+      else await replaceKeys.run(this.#redis, [this.#key(sandboxId)], [`${PORT}${port}`, text, '']);
+    }
+    return ports;
+  }
+
+  /**
+   * Takes a key away from the ports that it exposed, for example because it is deleted.
+   * @returns the ports that are no longer exposed, in ascending order
+   */
+  async endExposedBy(sandboxId: string, keyId: string): Promise<number[]> {
+    const ended: number[] = [];
+    for (const { port, keys: text } of await this.#exposed(sandboxId)) {
+      if (!text.split(' ').includes(keyId)) continue;
+      const left = await this.#changeKeys(sandboxId, port, (keyIds) =>
+        keyIds.filter((each) => each !== keyId),
+      );
+      if (left.length === 0) ended.push(port);
+    }
+    return ended;
   }
 
   /** For an ingress that has found a service behind a port. */
   async addServicePort(sandboxId: string, port: number): Promise<void> {
-    await this.#add(sandboxId, SERVICE, port, LIMITS.servicePortsPerSandboxMax);
+    await this.#add(sandboxId, SERVICE, port, LIMITS.servicePortsPerSandboxMax, '1');
   }
 
   /** For an ingress that has found nothing behind a port. */
@@ -169,7 +234,8 @@ export class SandboxRoutes {
   }
 
   /**
-   * Finds what a request is judged by, in one command.
+   * Finds what a request is judged by, in one command, and asks about a public port's key at most
+   * once a second.
    * @param token that came with it
    * @returns undefined when no owner has announced such a sandbox
    */
@@ -188,7 +254,7 @@ export class SandboxRoutes {
     return {
       ...{ sandboxId, accountId, hostId },
       hasServiceIngress: ingress === '1',
-      isExposed: typeof exposed === 'string',
+      isExposed: typeof exposed === 'string' && (await this.#isAnyLive(exposed.split(' '))),
       isServicePort: typeof service === 'string',
       token: typeof terms === 'string' ? readTerms(terms) : undefined,
     };
@@ -199,10 +265,44 @@ export class SandboxRoutes {
     prefix: string,
     port: number,
     max: number,
-  ): Promise<'added' | 'present' | 'limit' | 'missing'> {
-    const args = [`${prefix}${port}`, prefix, max];
+    value: string,
+  ): Promise<AddedPort> {
+    const args = [`${prefix}${port}`, prefix, max, value];
     const result = await addField.run(this.#redis, [this.#key(sandboxId)], args);
-    return result as 'added' | 'present' | 'limit' | 'missing';
+    return result as AddedPort;
+  }
+
+  async #exposed(sandboxId: string): Promise<ExposedPort[]> {
+    const found = await listExposed.run(this.#redis, [this.#key(sandboxId)], [PORT]);
+    const texts = found as string[];
+    return texts
+      .flatMap((text, at) =>
+        at % 2 === 0 ? [{ port: Number(text), keys: texts[at + 1] ?? '' }] : [],
+      )
+      .sort((a, b) => a.port - b.port);
+  }
+
+  /** Changes the keys of a port, however often others do at the same time. @returns the new ones */
+  async #changeKeys(
+    sandboxId: string,
+    port: number,
+    change: (keyIds: string[]) => string[],
+  ): Promise<string[]> {
+    const [key, field] = [this.#key(sandboxId), `${PORT}${port}`];
+    for (;;) {
+      const text = await this.#redis.hget(key, field);
+      if (text === null) return [];
+      const next = change(text.split(' '));
+      const args = [field, text, next.join(' ')];
+      if ((await replaceKeys.run(this.#redis, [key], args)) === 1) return next;
+    }
+  }
+
+  async #isAnyLive(keyIds: readonly string[]): Promise<boolean> {
+    for (const keyId of keyIds) {
+      if (keyId === WITHOUT_KEY || (await this.#apiKeys.isLive(keyId))) return true;
+    }
+    return false;
   }
 
   async #list(sandboxId: string, prefix: string): Promise<number[]> {

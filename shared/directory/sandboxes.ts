@@ -1,3 +1,4 @@
+import { ApiKeys } from './api-keys.ts';
 import type { RedisClient } from './redis-client.ts';
 import { LIMITS } from '../limits.ts';
 import { SandboxRecord } from '../schemas/sandbox-record.ts';
@@ -55,7 +56,7 @@ export class Sandboxes {
       },
     });
     this.#records = new NamedRecords(redis, keysOf, LIMITS.sandboxesPerAccountMax);
-    this.#routes = new SandboxRoutes(redis, region);
+    this.#routes = new SandboxRoutes(redis, region, new ApiKeys(redis));
   }
 
   /**

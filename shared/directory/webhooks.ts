@@ -1,3 +1,4 @@
+import type { ApiKeys } from './api-keys.ts';
 import type { RedisClient } from './redis-client.ts';
 import { parseJson } from '../json.ts';
 import { LIMITS } from '../limits.ts';
@@ -7,6 +8,8 @@ import { Script } from './script.ts';
 
 /** A webhook as stored; its secret is sealed. */
 export interface WebhookRecord extends Webhook {
+  /** The key that made it, with which it ends; absent in webhooks of earlier versions. */
+  readonly keyId?: string;
   readonly sealedSecret: string;
 }
 
@@ -24,31 +27,45 @@ const replace = new Script(`
   return 1
 `);
 
-/** Where accounts have events sent, and what became of the latest attempts. */
+/**
+ * Where accounts have events sent, and what became of the latest attempts. A webhook whose key has
+ * expired or was deleted is removed by whoever comes across it.
+ */
 export class Webhooks {
   readonly #redis: RedisClient;
+  readonly #apiKeys: Pick<ApiKeys, 'isValid'>;
 
-  constructor(redis: RedisClient) {
+  constructor(redis: RedisClient, apiKeys: Pick<ApiKeys, 'isValid'>) {
     this.#redis = redis;
+    this.#apiKeys = apiKeys;
   }
 
   /** @returns false when the account has as many as it may */
   async add(accountId: string, record: WebhookRecord): Promise<boolean> {
+    await this.list(accountId); // Ended ones do not count.
     const args = [record.id, JSON.stringify(record), LIMITS.webhooksPerAccountMax];
     return (await add.run(this.#redis, [keys.webhooks(accountId)], args)) === 1;
   }
 
   async get(accountId: string, id: string): Promise<WebhookRecord | undefined> {
     const text = await this.#redis.hget(keys.webhooks(accountId), id);
-    return text === null ? undefined : (parseJson(text) as WebhookRecord);
+    if (text === null) return undefined;
+    const record = parseJson(text) as WebhookRecord;
+    return (await this.#hasEnded(accountId, record)) ? undefined : record;
   }
 
   /** Oldest first. */
   async list(accountId: string): Promise<WebhookRecord[]> {
     const texts = await this.#redis.hvals(keys.webhooks(accountId));
-    return texts
-      .map((text) => parseJson(text) as WebhookRecord)
-      .sort((a, b) => (a.id < b.id ? -1 : 1));
+    const records = texts.map((text) => parseJson(text) as WebhookRecord);
+    const ended = await Promise.all(records.map((record) => this.#hasEnded(accountId, record)));
+    return records.filter((_, at) => ended[at] === false).sort((a, b) => (a.id < b.id ? -1 : 1));
+  }
+
+  async #hasEnded(accountId: string, { id, keyId }: WebhookRecord): Promise<boolean> {
+    if (keyId === undefined || (await this.#apiKeys.isValid(keyId))) return false;
+    await this.remove(accountId, id);
+    return true;
   }
 
   /** Replaces a webhook's record. @returns false when it is not as it was any more */

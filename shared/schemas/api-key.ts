@@ -1,6 +1,7 @@
 import Type from 'typebox';
 import { accountScopes, type KeyScope, keyScopes } from '../key-scopes.ts';
-import { timestamp } from './common.ts';
+import { Message, timestamp } from './common.ts';
+import { uuid } from './sandbox.ts';
 
 const SHA256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
 
@@ -68,6 +69,36 @@ export const CreatedApiKey = Type.Interface(
   },
   { title: 'CreatedApiKey' },
 );
+
+/** Answer to the deletion of a key. */
+export const EndedWithKey = Type.Object(
+  {
+    webhooks: Type.Array(
+      Type.Object({
+        id: Type.String({
+          description: 'Id of the webhook.',
+          examples: ['0199a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b'],
+        }),
+        url: Type.String({
+          description: 'Where events were sent.',
+          examples: ['https://hooks.example.com/berth'],
+        }),
+      }),
+      { description: 'Webhooks that the key made.' },
+    ),
+    ports: Type.Array(
+      Type.Object({
+        sandbox_id: uuid('The sandbox.'),
+        port: Type.Integer({ description: 'Its port.', examples: [8080] }),
+      }),
+      { description: 'Ports that no other key made public; the first 1,000.' },
+    ),
+  },
+  { title: 'EndedWithKey' },
+);
+export type EndedWithKey = Type.Static<typeof EndedWithKey>;
+
+export const DeletedApiKey = Type.Interface([Message], { ended: EndedWithKey });
 
 export const ApiKeyList = Type.Object({
   tokens: Type.Array(ApiKey, { description: 'Oldest first.' }),

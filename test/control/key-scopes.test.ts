@@ -1,5 +1,7 @@
 /* Scopes and ends of keys: they, and whatever was made with them. */
+import { readFile } from 'node:fs/promises';
 import type { Redis } from 'ioredis';
+import { routes } from '../../control/routes.ts';
 import type { KeyScope } from '../../shared/key-scopes.ts';
 import { accountScopes, keyScopes } from '../../shared/key-scopes.ts';
 import { keys } from '../../shared/directory/keys.ts';
@@ -260,3 +262,36 @@ for (const [given, shown] of [
     t.is(key.expiresAt, shown);
   });
 }
+
+/** Events of calls that change what is there, or that end by themselves. */
+const MAKES_NOTHING =
+  /_changed$|_revoked$|\.exec|\.(?:started|stopped|paused|resumed)$|\.file_|\.directory_/u;
+
+test('the documented table has all that keys make', async (t) => {
+  const document = await readFile(new URL('../../docs/accounts.md', import.meta.url), 'utf8');
+  const [, section = ''] = document.split('### What ends with a key\n');
+  const [table = ''] = section.split('## Audit');
+  const rows = table.split('\n').filter((line) => line.startsWith('| '));
+  const cells = rows.map((row) => row.split('|')[2] ?? '');
+  const documented = cells.flatMap((cell) =>
+    [...cell.matchAll(/`(\w+)`/gu)].map(([, name = '']) => name),
+  );
+  const making = routes.filter(
+    ({ method, event, scope, operationId }) =>
+      operationId === 'watchSandboxFiles' ||
+      (['post', 'put'].includes(method) &&
+        event !== undefined &&
+        !MAKES_NOTHING.test(event) &&
+        !['operator', 'public'].includes(scope)),
+  );
+  const known = new Set(documented.filter((name) => name !== 'ports'));
+  const made = new Set(making.map(({ operationId }) => operationId));
+  t.deepEqual(
+    [...known].filter((name) => !made.has(name)),
+    [],
+  );
+  t.deepEqual(
+    [...made].filter((name) => !known.has(name)),
+    [],
+  );
+});

@@ -6,12 +6,14 @@ import type { Directory } from '../../shared/directory/directory.ts';
 import { keys } from '../../shared/directory/keys.ts';
 import { newSandboxId, routeIdOf } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import type { EndedWithKey } from '../../shared/schemas/api-key.ts';
 import type { PortToken, SandboxPort } from '../../shared/schemas/sandbox-port.ts';
 import type { Sandbox } from '../../shared/schemas/sandbox.ts';
 import { ApiClient } from '../helpers/api.ts';
 import { newName } from '../helpers/disks.ts';
 import { sandboxRecord } from '../helpers/sandbox-records.ts';
 import { Stack } from '../helpers/stack.ts';
+import { waitFor } from '../helpers/wait.ts';
 
 const REGION = 'local-test';
 
@@ -20,6 +22,7 @@ interface Context {
   directory: Directory;
   api: ApiClient;
   accountId: string;
+  keyId: string;
 }
 
 const test = anyTest as TestFn<Context>;
@@ -28,9 +31,9 @@ test.before(async (t) => {
   const stack = await Stack.start({ INGRESS_ZONE: 'ports.example' });
   const directory = await stack.openDirectory();
   const account = await directory.accounts.create(newName());
-  const { token } = await directory.apiKeys.create(account, { name: 'test' });
+  const { token, record } = await directory.apiKeys.create(account, { name: 'test' });
   const api = new ApiClient(stack.baseUrl, token);
-  Object.assign(t.context, { stack, directory, api, accountId: account.id });
+  Object.assign(t.context, { stack, directory, api, accountId: account.id, keyId: record.id });
 });
 
 test.after.always(async (t) => {
@@ -91,10 +94,10 @@ test('many at once expose a port once', async (t) => {
 });
 
 test('a sandbox exposes a limited number of ports', async (t) => {
-  const { api, directory } = t.context;
+  const { api, directory, keyId } = t.context;
   const { id, path } = await publish(t);
   for (let port = 1; port <= LIMITS.portsPerSandboxMax; port += 1) {
-    t.is(await directory.sandboxRoutes.expose(id, port), 'added');
+    t.is(await directory.sandboxRoutes.expose(id, port, keyId), 'added');
   }
   t.is((await api.call('PUT', `${path}/ports/1`)).status, 200);
   const refused = await api.call('PUT', `${path}/ports/9999`);
@@ -234,7 +237,7 @@ test('ports and tokens of other accounts are not found', async (t) => {
 });
 
 test('ports and tokens are removed with their sandbox, and none come after', async (t) => {
-  const { api, directory, accountId } = t.context;
+  const { api, directory, accountId, keyId } = t.context;
   const { id, path, name } = await publish(t);
   await api.data('PUT', `${path}/ports/80`);
   await api.data('POST', `${path}/port-tokens`, { port: 80, ttl: '1h' });
@@ -242,16 +245,16 @@ test('ports and tokens are removed with their sandbox, and none come after', asy
   await directory.sandboxes.remove({ accountId, sandboxId: id, name });
   t.deepEqual(await keysOf(t, id), []);
   // A request that has found the sandbox just before.
-  t.is(await directory.sandboxRoutes.expose(id, 80), 'missing');
+  t.is(await directory.sandboxRoutes.expose(id, 80, keyId), 'missing');
   t.is(await directory.portTokens.create(id, { port: 80, ttlMs: undefined }), 'missing');
   t.deepEqual(await keysOf(t, id), []);
 });
 
 test('ports that a sandbox is created with stay when its owner announces it, and else lapse', async (t) => {
-  const { directory, accountId, stack } = t.context;
+  const { directory, accountId, stack, keyId } = t.context;
   const redis = await stack.redisClient();
   const sandboxId = newSandboxId();
-  await directory.sandboxRoutes.prepare({ accountId, sandboxId }, [80, 443]);
+  await directory.sandboxRoutes.prepare({ accountId, sandboxId }, keyId, [80, 443]);
   const key = keys.sandboxRoute(REGION, routeIdOf(sandboxId));
   t.true((await redis.pttl(key)) > 0);
   t.is(await directory.sandboxRoutes.find(routeIdOf(sandboxId), 80), undefined);
@@ -290,4 +293,49 @@ test('before its owner has announced a sandbox, its ports are unavailable', asyn
 test('a route id is one DNS label together with its port', (t) => {
   const label = `65535-${routeIdOf(newSandboxId())}`;
   t.regex(label, /^[a-z0-9-]{1,63}$/u);
+});
+
+test('a public port ends with the last of the keys that exposed it', async (t) => {
+  const { api, stack } = t.context;
+  const { id, path } = await publish(t);
+  const other = await publish(t);
+  const newKey = async (expiresAt?: string) => {
+    const body = { name: 'brief', ...(expiresAt === undefined ? {} : { expiresAt }) };
+    const key = await api.data<{ id: string; token: string }>('POST', '/api/tokens', body);
+    return { id: key.id, api: api.withKey(key.token) };
+  };
+  const [first, second] = [await newKey(), await newKey(new Date(Date.now() + 1500).toISOString())];
+  t.is((await first.api.call('PUT', `${path}/ports/80`)).status, 201);
+  t.is((await first.api.call('PUT', `${path}/ports/81`)).status, 201);
+  t.is((await first.api.call('PUT', `${other.path}/ports/1`)).status, 201);
+  t.is((await api.call('PUT', `${path}/ports/81`)).status, 200);
+  t.is((await second.api.call('PUT', `${path}/ports/82`)).status, 201);
+  const isPublic = async (port: number): Promise<boolean | undefined> => {
+    const { sandboxRoutes } = await stack.openDirectory();
+    return (await sandboxRoutes.find(routeIdOf(id), port))?.isExposed;
+  };
+  t.deepEqual(await Promise.all([80, 81, 82].map(isPublic)), [true, true, true]);
+  const { ended } = await api.data<{ ended: EndedWithKey }>('DELETE', `/api/tokens/${first.id}`);
+  t.deepEqual(
+    ended.ports.toSorted((a, b) => b.port - a.port),
+    [
+      { sandbox_id: id, port: 80 },
+      { sandbox_id: other.id, port: 1 },
+    ],
+  );
+  t.deepEqual(await Promise.all([80, 81].map(isPublic)), [false, true]);
+  await waitFor('the end of a key', async () => (await isPublic(82)) === false);
+  t.deepEqual(
+    (await portsOf(t, path)).map(({ port }) => port),
+    [81],
+  );
+  // Exposed again by a key that is there.
+  t.is((await api.call('PUT', `${path}/ports/82`)).status, 201);
+  t.true(await isPublic(82));
+  // A port of an earlier version carries no key.
+  const redis = await stack.redisClient();
+  await redis.hset(keys.sandboxRoute(REGION, routeIdOf(id)), 'port:83', '1');
+  t.true(await isPublic(83));
+  t.is((await api.call('PUT', `${path}/ports/83`)).status, 200);
+  t.true(await isPublic(83));
 });

@@ -6,6 +6,7 @@ import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'nod
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { Webhook as Verifier } from 'standardwebhooks';
+import type { EndedWithKey } from '../../shared/schemas/api-key.ts';
 import type { ActivityEvent } from '../../shared/schemas/activity.ts';
 import type { Webhook, WebhookDelivery } from '../../shared/schemas/webhook.ts';
 import type { ApiClient } from '../helpers/api.ts';
@@ -187,4 +188,36 @@ test('only what is asked for is sent, and secrets are nowhere', async (t) => {
   t.false(stored.includes(secret.slice('whsec_'.length)));
   const theirs = await stack.newClient();
   t.is((await theirs.call('DELETE', `/api/webhooks/${shown.id}`)).status, 404);
+});
+
+test('a webhook ends with its key, by the clock or by deletion', async (t) => {
+  const api = await t.context.stack.newClient();
+  await using receiver = await openReceiver((response) => response.writeHead(204).end());
+  const newKey = async (more: object) => {
+    const body = { name: newName(), ...more };
+    const { id, token } = await api.data<{ id: string; token: string }>(
+      'POST',
+      '/api/tokens',
+      body,
+    );
+    return { id, api: api.withKey(token) };
+  };
+  const brief = await newKey({ expiresAt: new Date(Date.now() + 1500).toISOString() });
+  const deleted = await newKey({});
+  await create(brief.api, { url: `${receiver.url}/brief`, ...onlyKeys });
+  const { id } = await create(deleted.api, { url: `${receiver.url}/deleted`, ...onlyKeys });
+  await create(api, { url: `${receiver.url}/lasting`, ...onlyKeys });
+  await makeEvent(api);
+  await waitFor('the event', async () => receiver.received.length === 3);
+  const { ended } = await api.data<{ ended: EndedWithKey }>('DELETE', `/api/tokens/${deleted.id}`);
+  t.deepEqual(ended, { webhooks: [{ id, url: `${receiver.url}/deleted` }], ports: [] });
+  const urls = async () => {
+    const { webhooks } = await api.data<{ webhooks: Webhook[] }>('GET', '/api/webhooks');
+    return webhooks.map(({ url }) => url.split('/').at(-1));
+  };
+  await waitFor('the end of a key', async () => (await urls()).length === 1);
+  t.deepEqual(await urls(), ['lasting']);
+  await makeEvent(api);
+  await waitFor('the second event', async () => receiver.received.length === 4);
+  t.is((await api.call('GET', `/api/webhooks/${id}/deliveries`)).status, 404);
 });

@@ -36,10 +36,14 @@ export class ApiKeys {
     });
   }
 
-  /** From now on it is refused. */
-  async delete(id: string, options: CallOptions = {}): Promise<void> {
-    await this.#http.call({ ...READ, isDeletion: true }, options, (client, init) =>
+  /** From now on it is refused. @returns webhooks and public ports that ended with it */
+  async delete(
+    id: string,
+    options: CallOptions = {},
+  ): Promise<components['schemas']['EndedWithKey']> {
+    const { data } = await this.#http.call({ ...READ, isDeletion: true }, options, (client, init) =>
       client.DELETE('/api/tokens/{id}', { ...init, params: { path: { id } } }),
     );
+    return data.ended;
   }
 }

@@ -13,6 +13,7 @@ import {
 import { queues } from '../../../shared/directory/keys.ts';
 import { QueuedDeliveries } from '../../../shared/directory/queued-deliveries.ts';
 import { queueConnection } from '../../../shared/directory/redis.ts';
+import { ApiKeys } from '../../../shared/directory/api-keys.ts';
 import { Webhooks } from '../../../shared/directory/webhooks.ts';
 import { newEventId } from '../../../shared/ids.ts';
 import { LIMITS } from '../../../shared/limits.ts';
@@ -35,7 +36,7 @@ interface Context {
 }
 
 const { serial: test } = redisTest<Context>((redis) => ({
-  webhooks: new Webhooks(redis),
+  webhooks: new Webhooks(redis, new ApiKeys(redis)),
   queued: new QueuedDeliveries(redis, REGION, BOUNDS),
   target: {
     nodes: [{ host: '127.0.0.1', port: redis.options.port ?? 0 }],

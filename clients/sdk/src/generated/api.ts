@@ -831,7 +831,7 @@ export interface paths {
         get?: never;
         /**
          * Expose a port to the public: requests to it need no token
-         * @description Whoever knows the hostname reaches the port. A request to a paused or stopped sandbox wakes it.
+         * @description Whoever knows the hostname reaches the port, until the key ends that exposes it. A request to a paused or stopped sandbox wakes it.
          */
         put: operations["exposeSandboxPort"];
         post?: never;
@@ -993,7 +993,7 @@ export interface paths {
         post?: never;
         /**
          * Delete an API key; it stops working at once
-         * @description Requests with the key that are under way end as they would have.
+         * @description Its webhooks and the ports that it made public end with it; the answer names them. Requests with the key that are under way end as they would have.
          */
         delete: operations["deleteApiKey"];
         options?: never;
@@ -1056,7 +1056,7 @@ export interface paths {
         put?: never;
         /**
          * Have the events of the activity sent to a URL
-         * @description Each event is sent by POST, signed as Standard Webhooks says with the secret in this answer, and sent again until the receiver answers with 2xx, for about ten minutes.
+         * @description Each event is sent by POST, signed as Standard Webhooks says with the secret in this answer, and sent again until the receiver answers with 2xx, for about ten minutes. The webhook ends with the key that makes it.
          */
         post: operations["createWebhook"];
         delete?: never;
@@ -2491,6 +2491,36 @@ export interface components {
              * @example 2026-03-01T12:00:00.000Z
              */
             expiresAt?: string;
+        };
+        /** EndedWithKey */
+        EndedWithKey: {
+            /** @description Webhooks that the key made. */
+            webhooks: {
+                /**
+                 * @description Id of the webhook.
+                 * @example 0199a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b
+                 */
+                id: string;
+                /**
+                 * @description Where events were sent.
+                 * @example https://hooks.example.com/berth
+                 */
+                url: string;
+            }[];
+            /** @description Ports that no other key made public; the first 1,000. */
+            ports: {
+                /**
+                 * Format: uuid
+                 * @description The sandbox.
+                 * @example 01983f6e-7a2b-7c3d-8e4f-5a6b7c8d9e0f
+                 */
+                sandbox_id: string;
+                /**
+                 * @description Its port.
+                 * @example 8080
+                 */
+                port: number;
+            }[];
         };
         /** ExecInSandbox */
         ExecInSandbox: {
@@ -6332,7 +6362,14 @@ export interface operations {
                          * @constant
                          */
                         success: true;
-                        data: components["schemas"]["Message"];
+                        data: {
+                            /**
+                             * @description What was done, for people.
+                             * @example User removed
+                             */
+                            message: string;
+                            ended: components["schemas"]["EndedWithKey"];
+                        };
                     };
                 };
             };
