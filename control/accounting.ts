@@ -6,6 +6,7 @@ import { UsageCounter } from './services/usage-counter.ts';
 import { WebhookDeliveries } from './webhooks/webhook-deliveries.ts';
 import { AuditFile } from './http/audit-file.ts';
 import type { AuditLogs } from './http/middleware/audit.ts';
+import { RefusedStrangers } from './http/refused-strangers.ts';
 
 /** A control node's records of the activity of accounts. */
 export interface Accounting {
@@ -26,16 +27,19 @@ export function openAccounting(
     queued: directory.queuedDeliveries,
     networks: new ReachableNetworks(webhookNetworks),
   });
+  const file = auditLog === undefined ? undefined : new AuditFile(auditLog);
+  const strangers = file === undefined ? undefined : new RefusedStrangers(file, log);
   return {
     usage,
     logs: {
       activity: directory.activity,
-      file: auditLog === undefined ? undefined : new AuditFile(auditLog),
+      ...{ file, strangers },
       announce: (event) => webhooks.announce(event),
       trustedProxies: http.trustedProxies,
       log,
     },
     async close() {
+      await strangers?.flush();
       await webhooks.close();
       await usage.close();
     },

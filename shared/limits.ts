@@ -69,6 +69,10 @@ export const LIMITS = {
   webhookDeliveriesKeptMs: 30 * DAY_MS,
   // How long an answer waits until the change that it tells of is in the audit log.
   auditMsMax: 2_000,
+  // For how long refused calls without a key are added up for the audit log's file, and of how many
+  // addresses.
+  auditStrangersSummedMs: 60_000,
+  auditStrangersMax: 1_000,
   // Lines that wait for the audit log's file; further ones are reported as lost.
   auditLinesWaitingMax: 10_000,
   // For how long deletions of single objects are added up for the activity, and of how many users.

@@ -121,6 +121,21 @@ test.serial('the file can be renamed while control runs', async (t) => {
   t.true((await readAuditLog(`${file}.1`)).length > 0);
 });
 
+test.serial('calls without a key leave one line when the node ends', async (t) => {
+  const { stack } = t.context;
+  const file = join(stack.directory, 'strangers.log');
+  const node = await stack.addControl({ AUDIT_LOG: file });
+  await node.start();
+  const url = `${node.environment['PUBLIC_BASE_URL']}/api/disks`;
+  for (const authorization of ['', 'key-unknown', 'Bearer x']) {
+    const response = await fetch(url, { method: 'POST', headers: { authorization }, body: '{}' });
+    t.is(response.status, 401);
+  }
+  await node.daemon.stop();
+  const lines = (await readAuditLog(file)) as unknown[];
+  t.like(lines, [{ level: 'warning', details: { address: '127.0.0.1', count: 3 } }]);
+});
+
 test.serial('a change that cannot be written down is made all the same', async (t) => {
   const { stack } = t.context;
   const node = await stack.addControl({ AUDIT_LOG: join(stack.directory, 'missing/audit.log') });

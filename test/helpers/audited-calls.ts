@@ -101,6 +101,10 @@ function whatIsWrong({
   readonly listed: ReadonlySet<string>;
 }): string | undefined {
   if (!isChange(route)) return entries.length === 0 ? undefined : 'a call that reads left an entry';
+  const isOfNobody = status === 401 || route.scope === 'public';
+  if (isOfNobody && outcomeOf(status) === 'refused') {
+    return entries.length === 0 ? undefined : 'a refused stranger left an entry of its own';
+  }
   const [entry] = entries;
   if (entry === undefined || entries.length > 1) return `left ${entries.length} entries`;
   const { eventType, accountId, eventId, details } = entry;
@@ -114,7 +118,6 @@ function whatIsWrong({
   }
   if (eventType !== route.event) return `is of type ${eventType}`;
   if (typeof details['address'] !== 'string') return 'says not from where';
-  const isOfNobody = status === 401 || route.scope === 'public';
   if (isOfNobody !== (accountId === undefined)) return `is of ${accountId}`;
   if (isOfNobody) return undefined;
   if (typeof details['keyId'] !== 'string') return 'says not with which key';

@@ -8,6 +8,7 @@ import type { Logger } from '../../../shared/log.ts';
 import type { ActivityEvent, ActivityLevel } from '../../../shared/schemas/activity.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import type { AuditFile } from '../audit-file.ts';
+import type { RefusedStrangers } from '../refused-strangers.ts';
 import { statusOf, toCallerError, toWaitableError } from '../error-status.ts';
 import type { ChangingRoute } from '../route.ts';
 import type { RequestContext, RequestState } from './request-state.ts';
@@ -17,6 +18,8 @@ export interface AuditLogs {
   readonly activity: Activity;
   /** Undefined: there is no file. */
   readonly file: AuditFile | undefined;
+  /** Writes to the file, too. */
+  readonly strangers: RefusedStrangers | undefined;
   /**
    * Told of each event of an account, unless it was answered with 429 or `insufficient_scope`;
    * never throws.
@@ -110,12 +113,17 @@ async function write(
 
 /**
  * Writes down every call that changes something, whatever became of it: one entry for each, before
- * its answer (docs/accounts.md, Audit).
+ * its answer, and sums of those that were refused without a key (docs/accounts.md, Audit).
  */
 export function audited(route: ChangingRoute, logs: AuditLogs): Middleware<RequestState> {
   const { trustedProxies } = logs;
   return async (ctx, next) => {
     const record = async (outcome: Outcome): Promise<void> => {
+      if (ctx.state.caller === undefined && outcome.outcome === 'refused') {
+        const address = clientAddress(ctx.req, trustedProxies);
+        logs.strangers?.count({ eventType: route.event, status: outcome.status, address });
+        return;
+      }
       const written = write(logs, entryOf({ ctx, trustedProxies }, route, outcome));
       if (await settledWithin(written, LIMITS.auditMsMax)) return;
       logs.log.error({ requestId: ctx.state.requestId }, 'audit:entryLate');

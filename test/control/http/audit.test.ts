@@ -37,7 +37,16 @@ test('calls that any key can have refused are in the activity and are not announ
       ctx.status = statusOf[toCallerError(thrown).code];
     }
   });
-  app.use(audited(route, { activity, file: undefined, announce, trustedProxies: [], log }));
+  app.use(
+    audited(route, {
+      activity,
+      file: undefined,
+      strangers: undefined,
+      announce,
+      trustedProxies: [],
+      log,
+    }),
+  );
   app.use((ctx) => {
     throw new AppError(ctx.query['code'] as ErrorCode, 'refused');
   });
