@@ -8,6 +8,7 @@
  */
 import { spawn } from 'node:child_process';
 import { globSync } from 'node:fs';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TestReport } from './test-report.ts';
@@ -19,6 +20,7 @@ const DEADLINE_MS = (process.env['BERTH_TEST_FULL'] === '1' ? 180 : 75) * 60_000
 const ENDS_WITHIN_MS = 10_000;
 /** How long the last lines may take to arrive. */
 const LINES_WITHIN_MS = 2000;
+const WITH_SHARED_MOUNTS = join(import.meta.dirname, 'with-shared-mounts');
 
 interface Run {
   readonly code: number;
@@ -31,10 +33,13 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(signal, () => stop.abort());
 }
 
-/** Runs AVA on the files (all of them without any), and prints what it prints. */
+/**
+ * Runs AVA on the files (all of them without any), and prints what it prints. Fails, too, when
+ * something stays mounted.
+ */
 async function run(args: readonly string[]): Promise<Run> {
   const report = new TestReport(globSync('test/**/*.test.ts'));
-  const child = spawn('npm', ['test', '--', ...args], {
+  const child = spawn(WITH_SHARED_MOUNTS, ['npm', 'test', '--', ...args], {
     stdio: ['inherit', 'pipe', 'inherit'],
     detached: true, // A group of its own, which can be ended as a whole.
   });

@@ -58,13 +58,27 @@ async function unmountDisks(
     const err = await unmountLeftover(target).then(() => undefined, toError);
     if (err !== undefined) log.error({ target, err }, 'reclaim:unmountFailed');
   };
-  // In parallel: a disk whose storage hangs must not hold up the others.
   const mounted = await mountsBelow(dataDir);
-  await Promise.all(mounted.filter((target) => !held.has(target)).map(unmount));
+  const left = nested(mounted.filter((target) => !held.has(target)));
+  // In parallel: a disk whose storage hangs must not hold up the others.
+  await Promise.all(
+    left.map(async (targets) => {
+      for (const target of targets) await unmount(target);
+    }),
+  );
   const kept = new Set(mounted.filter((target) => held.has(target)));
   for (const directory of [paths.mounts(dataDir), paths.heldDisks(dataDir)]) {
     await removeMountPoints(directory, kept, log);
   }
+}
+
+const isIn = (target: string, other: string): boolean => target.startsWith(`${other}/`);
+
+/** Mount points by the outermost that they lie in; the deepest first, and each once. */
+function nested(targets: readonly string[]): string[][] {
+  const each = [...new Set(targets)];
+  const outermost = each.filter((target) => !each.some((other) => isIn(target, other)));
+  return outermost.map((top) => each.filter((target) => target === top || isIn(target, top)));
 }
 
 async function removeMountPoints(

@@ -18,6 +18,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "detached-tree.h"
 #include "device-nodes.h"
 #include "disk-failure.h"
 #include "disk-loop.h"
@@ -34,13 +35,13 @@ static void make_directory(int parent, const char *name) {
 }
 
 /* The owners of files stay what they are inside, so any user of the host can stand for root. */
-static void map_owners(int mount, int user_namespace, const char *what) {
+static void map_owners(int mount, int user_namespace) {
   struct mount_attr attributes = {
       .attr_set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
       .userns_fd = (uint64_t)user_namespace,
   };
   if (mount_setattr(mount, "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0)
-    fail(FAILED, what, errno);
+    fail(FAILED, "the disk", errno);
 }
 
 static void move_to(int mount, const char *target) {
@@ -76,14 +77,14 @@ static void mount_disk(const struct container_root *spec) {
   close(loop);
   make_directory(mount, "upper");
   make_directory(mount, "work");
-  map_owners(mount, spec->user_namespace, "the disk");
+  map_owners(mount, spec->user_namespace);
   move_to(mount, "disk");
 }
 
 static void mount_image(const struct container_root *spec) {
-  int tree = open_tree(AT_FDCWD, spec->image, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+  const uint64_t attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+  int tree = clone_tree(AT_FDCWD, spec->image, attributes, spec->user_namespace);
   if (tree < 0) fail(FAILED, spec->image, errno);
-  map_owners(tree, spec->user_namespace, "the image");
   move_to(tree, "image");
 }
 
@@ -156,7 +157,7 @@ void cover_boot_id(pid_t pid, uint32_t owner) {
   umask(022);
   int file = make_boot_id(owner);
   int target = open_on("/proc/sys/kernel/random/boot_id", O_PATH, PROC_SUPER_MAGIC);
-  int tree = open_tree(file, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+  int tree = clone_tree(file, "", 0, -1);
   if (tree < 0 ||
       move_mount(tree, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
     fail(FAILED, "boot id", errno);

@@ -9,23 +9,19 @@
 #include <unistd.h>
 
 #include "beneath.h"
+#include "detached-tree.h"
 #include "disk-failure.h"
 
 static int make_tree(const struct disk_mount *mount, const char *access, int user_namespace) {
-  struct mount_attr attributes = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
+  uint64_t attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
   if (strcmp(access, "ro") == 0)
-    attributes.attr_set |= MOUNT_ATTR_RDONLY;
+    attributes |= MOUNT_ATTR_RDONLY;
   else if (strcmp(access, "rw") != 0)
     fail(FAILED, access, EINVAL);
-  if (user_namespace >= 0) {
-    attributes.attr_set |= MOUNT_ATTR_IDMAP;
-    attributes.userns_fd = (uint64_t)user_namespace;
-  }
   int found = open_beneath(mount->contents, mount->subdirectory, O_DIRECTORY);
   if (found < 0) fail(FAILED, mount->target, errno);
-  int tree = open_tree(found, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-  if (tree < 0 || mount_setattr(tree, "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0)
-    fail(FAILED, mount->target, errno);
+  int tree = clone_tree(found, "", attributes, user_namespace);
+  if (tree < 0) fail(FAILED, mount->target, errno);
   close(found);
   return tree;
 }

@@ -9,7 +9,8 @@
  *            The same for a file that nobody writes to any more; any number of times.
  *        disk detach IMAGE DIRECTORY WAIT-MS
  *            Unmounts it, lazily if it is in use, and waits at most that long until the image is
- *            free. Prints `lazily` in that case. With an empty IMAGE it does not wait.
+ *            free. Prints `lazily` in that case. With an empty IMAGE it unmounts all that is
+ *            mounted there, and does not wait.
  *        disk await IMAGE WAIT-MS
  *            Waits at most that long until the image is free.
  *        disk find IMAGE FIRST-LOOP
@@ -171,18 +172,24 @@ static int find_own_loop(const char *path, int first_loop) {
   return ENDED_WELL;
 }
 
+/* Whether something was mounted there. */
+static bool unmount(const char *directory) {
+  if (umount2(directory, UMOUNT_NOFOLLOW) == 0) return true;
+  if (errno == EINVAL || errno == ENOENT) return false;
+  /* A process of the host still uses it; the kernel removes the mount when that ends. */
+  if (errno != EBUSY || umount2(directory, UMOUNT_NOFOLLOW | MNT_DETACH) != 0)
+    fail(FAILED, directory, errno);
+  puts("lazily");
+  return true;
+}
+
 static int detach(const char *path, const char *directory, int wait_ms) {
-  if (umount2(directory, UMOUNT_NOFOLLOW) != 0) {
-    bool is_gone = errno == EINVAL || errno == ENOENT;
-    if (!is_gone && errno != EBUSY) fail(FAILED, directory, errno);
-    /* A process of the host still uses it; the kernel removes the mount when that ends. */
-    if (!is_gone && umount2(directory, UMOUNT_NOFOLLOW | MNT_DETACH) != 0)
-      fail(FAILED, directory, errno);
-    if (!is_gone) puts("lazily");
-  }
+  bool is_leftover = path[0] == '\0';
+  /* Leftovers may lie on each other. */
+  while (unmount(directory) && is_leftover) continue;
   fflush(stdout);
   if (rmdir(directory) != 0 && errno != ENOENT) fail(FAILED, directory, errno);
-  return path[0] == '\0' ? ENDED_WELL : wait_until_free(path, wait_ms);
+  return is_leftover ? ENDED_WELL : wait_until_free(path, wait_ms);
 }
 
 int main(int argc, char **argv) {

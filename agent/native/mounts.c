@@ -8,7 +8,7 @@
  *     nosuid and nodev. For a container, `userNamespace` is the descriptor of its user namespace,
  *     so that owners are the same inside as on the disk; otherwise it is -1. `subdirectory` is
  *     resolved beneath the disk (openat2(2), RESOLVE_BENEATH): no link and no `..` leads out of it.
- *     open_tree(2), mount_setattr(2), move_mount(2).
+ *     detached-tree.h, move_mount(2).
  *   pipe()                                   -> [readFd, writeFd]  pipe2(2), close-on-exec
  *   socketPair()                             -> [fd, fd]  socketpair(2), streams, close-on-exec
  *   unreadBytes(fd)                          -> number             FIONREAD of pipe(7)
@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "beneath.h"
+#include "detached-tree.h"
 #include "task.h"
 
 struct mount_task {
@@ -50,16 +51,9 @@ static int run_attach(struct task *task) {
   int error = 0, tree = -1;
   int found = open_beneath(work->source, work->data, O_DIRECTORY);
   if (found < 0) return errno;
-  struct mount_attr attributes = {
-      .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | work->flags,
-  };
-  if (work->user_namespace >= 0) {
-    attributes.attr_set |= MOUNT_ATTR_IDMAP;
-    attributes.userns_fd = (uint64_t)work->user_namespace;
-  }
-  tree = open_tree(found, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-  if (tree < 0 || mount_setattr(tree, "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0 ||
-      move_mount(tree, "", AT_FDCWD, work->target, MOVE_MOUNT_F_EMPTY_PATH) != 0)
+  uint64_t attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | work->flags;
+  tree = clone_tree(found, "", attributes, work->user_namespace);
+  if (tree < 0 || move_mount(tree, "", AT_FDCWD, work->target, MOVE_MOUNT_F_EMPTY_PATH) != 0)
     error = errno;
   if (tree >= 0) close(tree);
   close(found);

@@ -42,6 +42,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "detached-tree.h"
 #include "disk-failure.h"
 #include "disk-trees.h"
 #include "seal-handles.h"
@@ -120,12 +121,9 @@ static void show_disks(const struct disk_mount *mounts, int count) {
 /* The tree of programs becomes the root, of this mount namespace only. */
 static void enter_root(const char *programs, const char *configuration,
                        const struct disk_mount *mounts, int count) {
-  struct mount_attr closed = {
-      .attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV,
-  };
-  int tree = open_tree(AT_FDCWD, programs, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-  if (tree < 0 || mount_setattr(tree, "", AT_EMPTY_PATH, &closed, sizeof closed) != 0)
-    fail(FAILED, programs, errno);
+  const uint64_t closed = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+  int tree = clone_tree(AT_FDCWD, programs, closed, -1);
+  if (tree < 0) fail(FAILED, programs, errno);
   if (unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS) != 0) fail(FAILED, "namespaces", errno);
   must_mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
   if (move_mount(tree, "", AT_FDCWD, programs, MOVE_MOUNT_F_EMPTY_PATH) != 0 ||

@@ -98,6 +98,23 @@ test('failures in many files are no accident and do not run again', async (t) =>
   t.regex(output, /\n0 passed, 13 failed\n$/u);
 });
 
+test('tests see shared mounts, as on hosts with systemd, and must leave none behind', async (t) => {
+  const { code, output } = await runTests({
+    'a/one': `import test from 'ava';
+import { execFileSync } from 'node:child_process';
+import { mkdirSync } from 'node:fs';
+test('mounts', (t) => {
+  t.is(execFileSync('findmnt', ['-no', 'PROPAGATION', '/'], { encoding: 'utf8' }), 'shared\\n');
+  mkdirSync('left');
+  execFileSync('mount', ['-t', 'tmpfs', 'none', 'left']);
+});
+`,
+  });
+  t.is(code, 1, output);
+  t.regex(output, /^Mounts left behind .*\n.* \/tmp\/\S+\/left$/mu);
+  t.regex(output, /\n1 passed, 1 failed\n$/u);
+});
+
 test('a run of chosen files tells their failures at once', async (t) => {
   const { code, output } = await runTests({ 'a/two': flaky('t.fail()') }, ['test/a/two.test.ts']);
   t.is(code, 1, output);

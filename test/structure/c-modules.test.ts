@@ -62,6 +62,21 @@ for (const directory of ['agent/guest', 'agent/native', 'test/fuzz/native']) {
   });
 }
 
+// On hosts with systemd every mount is shared: clones and namespaces that are not made private show
+// the host what is mounted in them.
+test('mounts are cloned as private ones only, and new mount namespaces are made private', async (t) => {
+  const sources = [...(await sourcesOf('agent/native'))];
+  const naming = (pattern: RegExp): string[] =>
+    sources.flatMap(([file, text]) => (pattern.test(withoutComments(text)) ? [file] : []));
+  t.deepEqual(naming(/\bopen_tree\(|OPEN_TREE_CLONE/u), ['detached-tree.c']);
+  const made = naming(/\b(?:unshare|clone\w*)\([^;]*CLONE_NEWNS/u);
+  t.deepEqual(made.toSorted(), ['container-root.c', 'serve-disks.c', 'shim-confine.c']);
+  const areMadePrivate = naming(
+    /CLONE_NEWNS[^}]*\n[^}]*mount\(NULL, "\/", NULL, MS_REC \| MS_PRIVATE, NULL\)/u,
+  );
+  t.deepEqual(areMadePrivate, made);
+});
+
 for (const directory of ['agent/guest', 'agent/native']) {
   // Otherwise a function could be declared where no include shows the dependency.
   test(`what a header of ${directory} declares is defined by its own module`, async (t) => {

@@ -146,6 +146,18 @@ test('only a regular file beneath the disk is opened, nothing else is touched', 
   }
 });
 
+test('what is mounted on a part that is attached elsewhere does not appear on the disk', async (t) => {
+  await using place = await mounted();
+  await native.mount('', place.disk, '', MountFlag.shared, '');
+  const target = join(place.path, 'target');
+  await mkdir(target);
+  await mkdir(join(place.disk, 'below'));
+  await native.attach(place.disk, '', target, 0, -1);
+  const below = join(target, 'below');
+  await native.mount('tmpfs', below, 'tmpfs', flags, 'size=1m');
+  t.deepEqual(await mountsBelow(place.path), [below, target, place.disk]);
+});
+
 test('another file system on the disk is not entered', async (t) => {
   await using place = await mounted();
   const target = join(place.path, 'target');
