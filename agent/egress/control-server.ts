@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { createSecureContext, getCACertificates } from 'node:tls';
+import { STRICT_HTTP } from '../../shared/http/strict-http.ts';
 import { parseJson } from '../../shared/json.ts';
 import { AddressGuard } from './address-guard.ts';
 import type { EgressServer } from './egress-server.ts';
@@ -63,7 +64,7 @@ export function createControlServer(
     });
     response.writeHead(200).flushHeaders();
   };
-  const control = createServer({ requestTimeout: 0 }, (request, response) => {
+  const control = createServer({ ...STRICT_HTTP, requestTimeout: 0 }, (request, response) => {
     if (request.url === '/watch') return watch(response);
     answer(server, request, response).catch((error: unknown) => {
       // A message of a parser may quote what it parses.

@@ -2,7 +2,7 @@ import { createServer, type Server as HttpServer, type IncomingMessage } from 'n
 import type { Socket } from 'node:net';
 import { type SecureContext, TLSSocket } from 'node:tls';
 import { runInBackground } from '../../shared/background.ts';
-import { STRICT_PARSER } from '../../shared/http/strict-http.ts';
+import { STRICT_HTTP } from '../../shared/http/strict-http.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { connectTo } from './connect.ts';
 import { readConnectionStart } from './connection-start.ts';
@@ -146,7 +146,7 @@ export class EgressServer {
 
   #createHttpServer(): HttpServer {
     const server = createServer({
-      ...STRICT_PARSER,
+      ...STRICT_HTTP,
       maxHeaderSize: PROXY_LIMITS.headerBytesMax,
       headersTimeout: PROXY_LIMITS.headMs,
       requestTimeout: 0, // Transfers may be long; those that stand still end.

@@ -1,7 +1,8 @@
-import { type IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { isAbandoned } from '../../shared/http/early-answer.ts';
+import { ExactResponse } from '../../shared/http/exact-response.ts';
 import { runForConnection } from './connection-work.ts';
 import type { GuestConnection } from './guest-connection.ts';
 import { pairsOf } from './request-head.ts';
@@ -65,7 +66,7 @@ function answerPlainly(
   answer: IncomingMessage,
   secrets: Secrets | undefined,
 ): void {
-  const response = new ServerResponse(request);
+  const response = new ExactResponse(request);
   response.shouldKeepAlive = false;
   response.assignSocket(socket as Socket);
   response.once('finish', () => socket.end());

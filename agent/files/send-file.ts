@@ -65,7 +65,7 @@ export async function sendFile(
   );
   response.writeHead(status, headers);
   for (const part of body) {
-    if (typeof part === 'string') await send(response, part);
+    if (typeof part === 'string') await send(response, Buffer.from(part, 'latin1'));
     else await sendRange(worker, response, part);
   }
   response.end();

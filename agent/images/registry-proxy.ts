@@ -3,6 +3,7 @@ import { connect, createServer as createTcpServer, type Server, type Socket } fr
 import type { Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { runInBackground } from '../../shared/background.ts';
+import { STRICT_HTTP } from '../../shared/http/strict-http.ts';
 import { ClosedAddressError, type KnownRegistry, type RegistryRules } from './registry-rules.ts';
 
 const CONNECTIONS_MAX = 64;
@@ -61,7 +62,7 @@ async function join(client: Duplex, server: Socket, traffic: Traffic): Promise<v
 
 /** The way out of a build's network namespace: an HTTP proxy that knows what is closed. */
 export function registryProxy(rules: RegistryRules, traffic: Traffic): Server {
-  const server = createServer((incoming, outgoing) => {
+  const server = createServer(STRICT_HTTP, (incoming, outgoing) => {
     runInBackground('image.forward', () => forward(rules, traffic, incoming, outgoing));
   });
   server.maxConnections = CONNECTIONS_MAX;

@@ -1,6 +1,7 @@
-import { Agent, type IncomingMessage, request as httpRequest, ServerResponse } from 'node:http';
+import { Agent, type IncomingMessage, request as httpRequest } from 'node:http';
 import type { Socket } from 'node:net';
 import { type Duplex, pipeline } from 'node:stream';
+import { ExactResponse } from '../../shared/http/exact-response.ts';
 import { answerOf, ANSWERS, answerUpgrade, type OwnAnswer } from './answers.ts';
 import { DoorError } from './door-error.ts';
 import { answerHeaders, reasonOf } from './forward-headers.ts';
@@ -96,7 +97,7 @@ async function handshake(parts: Upgrade, upstream: Socket): Promise<void> {
  */
 function passRefusal(request: IncomingMessage, answer: IncomingMessage, zone: string): void {
   const { socket } = request;
-  const response = new ServerResponse(request);
+  const response = new ExactResponse(request);
   response.shouldKeepAlive = false;
   response.assignSocket(socket);
   const { statusCode = 502, statusMessage } = answer;
@@ -123,7 +124,7 @@ class OneConnection extends Agent {
 }
 
 function headOf(answer: IncomingMessage, zone: string): Buffer {
-  const lines = [`HTTP/1.1 ${SWITCHING} ${answer.statusMessage ?? ''}`];
+  const lines = [`HTTP/1.1 ${SWITCHING} ${reasonOf(SWITCHING, answer.statusMessage)}`];
   lines.push('Connection: Upgrade', 'Upgrade: websocket');
   const passed = answerHeaders(answer.rawHeaders, zone);
   for (let i = 0; i < passed.length; i += 2) {

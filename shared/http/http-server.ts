@@ -10,7 +10,7 @@ import { toError } from '../errors.ts';
 import { Connections, type ConnectionEnd, type ConnectionLimits } from './connections.ts';
 import { noteExpectation } from './continue-requests.ts';
 import { lingerAfterAnswer } from './early-answer.ts';
-import { type Refusal, serveStrictly, STRICT_PARSER } from './strict-http.ts';
+import { type Refusal, serveStrictly, STRICT_HTTP } from './strict-http.ts';
 import type { Logger } from '../log.ts';
 import type { Certificates } from '../tls/certificates.ts';
 import { followCertificates, serverTlsOptions } from '../tls/server-tls.ts';
@@ -99,7 +99,7 @@ export async function startHttpServer(
 ): Promise<Server> {
   const { name, log, metrics, render, headerBytesMax } = options;
   const server = newServer(options.tls, {
-    ...STRICT_PARSER,
+    ...STRICT_HTTP,
     maxHeaderSize: headerBytesMax,
     headersTimeout: HEADERS_MS_MAX,
     requestTimeout: 0, // No limit on the total time: the transfer rate is limited instead.

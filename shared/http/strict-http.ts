@@ -1,9 +1,16 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { isAbandoned, lingerAfterAnswer } from './early-answer.ts';
+import { ExactResponse } from './exact-response.ts';
 import { findFramingFault } from './http-framing.ts';
 
-/** Options for `createServer` that hold even if the environment asks for Node's lenient parser. */
-export const STRICT_PARSER = { insecureHTTPParser: false, requireHostHeader: true } as const;
+/**
+ * Options for `createServer`: Node's strict parser, even if the environment asks for the lenient
+ * one, and responses whose headers leave byte for byte.
+ */
+export const STRICT_HTTP = {
+  ...{ insecureHTTPParser: false, requireHostHeader: true },
+  ServerResponse: ExactResponse,
+} as const;
 
 /** @param awaitsContinue whether the client waits for 100 Continue (RFC 9110, section 10.1.1) */
 type RequestHandler = (

@@ -3,6 +3,7 @@ import { connect } from 'node:net';
 export interface RawReply {
   readonly status: number;
   readonly headers: ReadonlyMap<string, string>;
+  readonly body: Buffer;
   readonly text: string;
 }
 
@@ -25,8 +26,9 @@ function splitReplies(bytes: Buffer, methods: readonly string[]): RawReply[] {
     const bodyless = methods[replies.length] === 'HEAD';
     const length = bodyless ? 0 : Number(headers.get('content-length') ?? '0');
     const from = end + HEAD_END.length;
-    const text = rest.toString('utf8', from, from + length);
-    replies.push({ status: Number(first.split(' ')[1]), headers, text });
+    const body = rest.subarray(from, from + length);
+    const text = body.toString('utf8');
+    replies.push({ status: Number(first.split(' ')[1]), headers, body, text });
     rest = rest.subarray(from + length);
   }
   return replies;

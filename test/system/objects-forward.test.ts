@@ -17,8 +17,11 @@ import { PartRequests } from '../../shared/links/part-requests.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { exec } from '../helpers/disks.ts';
 import { diskMount, hostIdOf, usersOfDisk } from '../helpers/host.ts';
+import { ALLOWED, bytesOf, FORBIDDEN, treacherousTexts } from '../helpers/header-bytes.ts';
 import { ObjectClient } from '../helpers/objects.ts';
+import { postForm } from '../helpers/post-form.ts';
 import { presign } from '../helpers/presign.ts';
+import { type RawReply, request, sendRaw } from '../helpers/raw-http.ts';
 import { answerTo, beginRequest, isWhole, outcomeOf } from '../helpers/raw-objects.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
 import { type DiskUser, newDiskUser } from '../helpers/tools.ts';
@@ -171,6 +174,120 @@ for (const way of WAYS) {
     await waitFor('the file to be closed', async () => (await usersOfDisk(mount)).length === 0);
   });
 }
+
+/** Headers that are stored with an object, and those that a query replaces. */
+const KEPT = ['cache-control', 'content-disposition', 'content-language', 'expires'];
+const STORED = [...KEPT, 'content-encoding', 'x-amz-meta-own'];
+const REPLACED = [...KEPT, 'content-encoding', 'content-type'];
+
+/** Sends a request whose header values have one character a byte, and reads the only answer. */
+async function callRaw(
+  { api, user, ways }: Context,
+  way: Way,
+  [method, target]: readonly [method: string, target: string],
+  headers: Readonly<Record<string, string>> = {},
+): Promise<RawReply> {
+  const own = { connection: 'close', authorization: api.key };
+  const head = request(method, `/${user.disk}/${target}`, { ...own, ...headers });
+  const replies = await sendRaw(ways[way], Buffer.from(head, 'latin1'));
+  const [reply] = replies;
+  assert(reply !== undefined && replies.length === 1, `${replies.length} answers`);
+  return reply;
+}
+
+const withValues = (names: readonly string[], value: string): Record<string, string> =>
+  Object.fromEntries(names.map((name) => [name, value]));
+
+const overridesOf = (names: readonly string[], text: string): string =>
+  names.map((name) => `response-${name}=${encodeURIComponent(text)}`).join('&');
+
+/** Asserts that the object has these bytes in its headers, however it is read. */
+async function assertReturned(context: Context, value: string): Promise<void> {
+  for (const way of WAYS) {
+    const reply = await callRaw(context, way, ['HEAD', 'bytes']);
+    assert.equal(reply.status, 200);
+    for (const name of STORED) assert.equal(reply.headers.get(name), value, `${way} ${name}`);
+    const length = Number(reply.headers.get('content-length'));
+    assert.equal((await callRaw(context, way, ['GET', 'bytes'])).body.length, length);
+  }
+}
+
+/** Within the limits of metadata, in all headers together. */
+const TEXTS = ['报告 é.txt', ...treacherousTexts(130)];
+
+test.serial('stored header values come back byte for byte', async (t) => {
+  const { user } = t.context;
+  const length = { 'content-length': '0' };
+  for (const value of [ALLOWED.replace(',', ''), ...TEXTS.map(bytesOf)]) {
+    const headers = { ...length, ...withValues(STORED, value) };
+    t.is((await callRaw(t.context, 'control', ['PUT', 'bytes'], headers)).status, 200);
+    await assertReturned(t.context, value);
+  }
+  for (const text of TEXTS.slice(0, 3)) {
+    const fields = { key: 'bytes', ...withValues(STORED, `\t ${text} `) };
+    const conditions = Object.entries(fields).map(([name, value]) => ({ [name]: value }));
+    t.is((await postForm(user, { fields, conditions })).status, 204);
+    await assertReturned(t.context, bytesOf(text));
+    const rest = withValues([...KEPT, 'content-encoding'], bytesOf(text));
+    const target = `bytes?x-amz-meta-own=${encodeURIComponent(`${text} `)}`;
+    const put = await callRaw(t.context, 'other', ['PUT', target], { ...length, ...rest });
+    t.is(put.status, 200);
+    await assertReturned(t.context, bytesOf(text));
+  }
+});
+
+test.serial('header values of a query leave as its UTF-8', async (t) => {
+  for (const way of WAYS) {
+    for (const text of ['\u0080ÿ', ...TEXTS]) {
+      const target = `first?${overridesOf(REPLACED, ` ${text}`)}`;
+      const reply = await callRaw(t.context, way, ['GET', target]);
+      t.is(reply.text, 'x');
+      for (const name of REPLACED) t.is(reply.headers.get(name), bytesOf(text), name);
+      const range = { range: 'bytes=0-1,3-4' };
+      const { status, headers, body } = await callRaw(
+        t.context,
+        way,
+        ['GET', `large?${overridesOf(['content-type'], text)}`],
+        range,
+      );
+      t.is(status, 206);
+      t.is(body.length, Number(headers.get('content-length')));
+      t.true(body.toString('latin1').includes(`\r\nContent-Type: ${bytesOf(text)}\r\n`));
+    }
+  }
+});
+
+test.serial('values that no header can have are refused', async (t) => {
+  const { user, ways } = t.context;
+  for (const way of WAYS) {
+    for (const byte of FORBIDDEN) {
+      for (const name of REPLACED) {
+        const { status, text } = await callRaw(t.context, way, [
+          'GET',
+          `first?${overridesOf([name], `a${byte}b`)}`,
+        ]);
+        t.is(status, 400, name);
+        t.regex(text, /<Code>InvalidArgument</u);
+      }
+      const hoisted = `refused?x-amz-meta-own=${encodeURIComponent(`a${byte}b`)}`;
+      const length = { 'content-length': '0' };
+      t.is((await callRaw(t.context, way, ['PUT', hoisted], length)).status, 400);
+      if (byte === '\r' || byte === '\n') continue; // Raw, they end the header's line.
+      for (const name of [...STORED, 'content-type']) {
+        const headers = { ...length, [name]: `a${byte}b` };
+        const { status } = await callRaw(t.context, way, ['PUT', 'refused'], headers);
+        t.is(status, 400, name);
+      }
+    }
+    for (const byte of ['\u0001', '\u007f']) {
+      const fields = { key: 'refused', 'content-disposition': `a${byte}b` };
+      const conditions = Object.entries(fields).map(([name, value]) => ({ [name]: value }));
+      const form = await postForm(user, { fields, conditions, s3Url: ways[way] });
+      t.deepEqual([form.status, form.code], [400, 'InvalidArgument']);
+    }
+  }
+  t.false(await isThere(t.context, 'refused'));
+});
 
 test.serial('signatures stay valid when a request is forwarded', async (t) => {
   const { user, ways } = t.context;

@@ -11,7 +11,7 @@ export interface FileFacts {
   readonly contentType: string;
 }
 
-/** A piece of a body: text of our own, or bytes of the file. */
+/** A piece of a body: text of our own, one character a byte, or bytes of the file. */
 export type BodyPart = string | ByteRange;
 
 export interface FileResponse {
@@ -45,7 +45,7 @@ const contentRange = ({ start, end }: ByteRange, size: number): string =>
   `bytes ${start}-${end}/${size}`;
 
 const lengthOf = (part: BodyPart): number =>
-  typeof part === 'string' ? Buffer.byteLength(part) : part.end - part.start + 1;
+  typeof part === 'string' ? part.length : part.end - part.start + 1;
 
 /** RFC 9110, section 14.6. */
 function multipartBody(

@@ -34,7 +34,9 @@ async function fill(fd: number, buffer: Buffer, position: number): Promise<void>
 
 function join(content: Buffer, body: readonly BodyPart[]): Buffer {
   const parts = body.map((part) =>
-    typeof part === 'string' ? Buffer.from(part) : content.subarray(part.start, part.end + 1),
+    typeof part === 'string'
+      ? Buffer.from(part, 'latin1')
+      : content.subarray(part.start, part.end + 1),
   );
   const [first, ...others] = parts;
   return first !== undefined && others.length === 0 ? first : Buffer.concat(parts);
@@ -93,7 +95,7 @@ export async function sendBody(
   };
   for (const part of body) {
     if (typeof part === 'string') {
-      await enqueue(Buffer.from(part));
+      await enqueue(Buffer.from(part, 'latin1'));
       continue;
     }
     for (let at = part.start; at <= part.end; at += size) {

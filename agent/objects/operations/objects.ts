@@ -3,7 +3,7 @@ import { readAttributes } from '../http/attributes.ts';
 import type { ByteRange } from '../protocol/byte-ranges.ts';
 import { checksumHeaders } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
-import { isHeaderValue } from '../protocol/raw-headers.ts';
+import { isHeaderValue, toHeaderValue } from '../protocol/raw-headers.ts';
 import { respondWithFile } from '../http/file-response.ts';
 import { header, type ObjectCall, type Operation, quoted } from '../http/operation.ts';
 import { type DeleteConditions, deletePrecondition } from '../http/delete-conditions.ts';
@@ -38,10 +38,13 @@ const OVERRIDES: ReadonlyMap<string, string> = new Map(
 
 function overrides({ target }: ObjectCall): Record<string, string> {
   const headers: Record<string, string> = {};
-  for (const [parameter, value] of target.query) {
+  for (const [parameter, given] of target.query) {
     const name = OVERRIDES.get(parameter);
     if (name === undefined) continue;
-    if (!isHeaderValue(value)) throw new S3Error('InvalidArgument');
+    const value = toHeaderValue(given);
+    if (!isHeaderValue(value)) {
+      throw new S3Error('InvalidArgument', `${parameter} has a value that no header can have.`);
+    }
     headers[name] = value;
   }
   return headers;

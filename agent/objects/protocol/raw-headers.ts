@@ -10,8 +10,12 @@ export type RawHeaders = readonly string[];
 const NAME = /^[\w!#$%&'*+.^`|~-]+$/u;
 const VALUE = /^[\t\u0020-\u007e\u0080-\u00ff]*$/u;
 
-/** A text as Node delivers it in a header: one character for each byte of its UTF-8. */
-export const toHeaderValue = (text: string): string => Buffer.from(text).toString('latin1');
+/**
+ * A text as Node delivers it in a header: one character for each byte of its UTF-8, without blanks
+ * around it (RFC 9110, section 5.5).
+ */
+export const toHeaderValue = (text: string): string =>
+  Buffer.from(text.replaceAll(/^[\t ]+|[\t ]+$/gu, '')).toString('latin1');
 
 /** Whether a text can be the name of a header (RFC 9110, section 5.1). */
 export const isHeaderName = (text: string): boolean => NAME.test(text);

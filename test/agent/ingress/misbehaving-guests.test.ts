@@ -11,6 +11,7 @@ import { newAccountId, newHostId, newSandboxId, routeIdOf } from '../../../share
 import { createHttpMetrics } from '../../../shared/http/http-server.ts';
 import { createLogger } from '../../../shared/log.ts';
 import { Registry } from '../../../shared/metrics.ts';
+import { ALLOWED, bytesOf, FORBIDDEN, treacherousTexts } from '../../helpers/header-bytes.ts';
 
 const ID = newSandboxId();
 const PORT = 8080;
@@ -110,7 +111,11 @@ class Caller {
   }
 
   async until(text: string): Promise<void> {
-    while (!this.text.includes(text)) await once(this.socket, 'data');
+    const ended = this.#closed.then(() => true);
+    while (!this.text.includes(text)) {
+      if ((await Promise.race([once(this.socket, 'data'), ended])) !== true) continue;
+      if (!this.text.includes(text)) throw new Error(`it ended with ${this.text}`);
+    }
   }
 }
 
@@ -223,6 +228,73 @@ test('a guest sets no cookies for the ports of other sandboxes', async (t) => {
     caller.socket.destroy();
   }
 });
+
+const VALUES = [ALLOWED, bytesOf('报告 é.txt'), ...treacherousTexts(2_000).map(bytesOf)];
+const headed = (value: string): string => `content-disposition: ${value}\r\nX-Own: ${value}\r\n`;
+
+/** Answers of a guest whose header values are the interesting part. */
+const answers = {
+  'an answer': [GET, (own: string) => `HTTP/1.1 200 OK\r\nContent-Length: 4\r\n${own}\r\nbody`],
+  'an answer without a body': [GET, (own: string) => `HTTP/1.1 304 No\r\n${own}\r\n`],
+  trailers: [
+    GET,
+    (own: string) =>
+      `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n${own}\r\n`,
+  ],
+  'the head of a WebSocket': [
+    ASK_UPGRADE,
+    (own: string) => `${SWITCHING.slice(0, -2)}${own}\r\nbody`,
+  ],
+  'a refused WebSocket': [
+    ASK_UPGRADE,
+    (own: string) => `HTTP/1.1 403 No\r\nContent-Length: 4\r\n${own}\r\nbody`,
+  ],
+} as const satisfies Record<string, readonly [string, (own: string) => string]>;
+
+for (const [name, [asked, answerWith]] of Object.entries(answers)) {
+  test(`header values of a guest pass byte for byte: ${name}`, async (t) => {
+    let own = '';
+    const { port } = await start(t, (socket) => {
+      socket.end(Buffer.from(answerWith(own), 'latin1'));
+    });
+    for (const value of VALUES) {
+      own = headed(value);
+      const caller = new Caller(port, asked);
+      await caller.until(`X-Own: ${value}\r\n`);
+      t.true(caller.text.includes(own), caller.text);
+      t.is(caller.text.match(/HTTP\/1\.1 /gu)?.length, 1);
+      caller.socket.destroy();
+    }
+  });
+
+  test(`control characters in header values of a guest do not pass: ${name}`, async (t) => {
+    let own = '';
+    const { port } = await start(t, (socket) => {
+      socket.end(Buffer.from(answerWith(own), 'latin1'));
+    });
+    for (const byte of FORBIDDEN.filter((each) => each !== '\r' && each !== '\n')) {
+      own = `X-Own: a${byte}b\r\n`;
+      const caller = new Caller(port, asked);
+      caller.socket.end();
+      t.false((await caller.ended()).includes(byte), JSON.stringify(byte));
+    }
+  });
+
+  test(`header values of a caller reach the guest byte for byte: ${name}`, async (t) => {
+    let seen = '';
+    const { port } = await start(t, (socket, request) => {
+      seen = request;
+      socket.end(answerWith(''));
+    });
+    for (const value of VALUES) {
+      const caller = new Caller(port, '');
+      caller.socket.write(`${asked.slice(0, -2)}${headed(value)}\r\n`, 'latin1');
+      await caller.until('\r\n\r\n');
+      t.true(seen.includes(headed(value)), seen);
+      caller.socket.destroy();
+    }
+  });
+}
 
 test('a reason phrase that HTTP does not allow is replaced', async (t) => {
   const { port } = await start(t, (socket) => {

@@ -11,7 +11,7 @@ import {
   type PartRequestHandler,
   PartRequests,
 } from '../../../shared/links/part-requests.ts';
-import { serveStrictly, STRICT_PARSER } from '../../../shared/http/strict-http.ts';
+import { serveStrictly, STRICT_HTTP } from '../../../shared/http/strict-http.ts';
 
 const secret = 'secret-of-a-cluster';
 const hostId = 'host-0123456789ab';
@@ -20,7 +20,7 @@ const log = pino({ level: 'silent' });
 /** Starts a host's internal port whose requests `handle` answers, and a sender of requests. */
 async function openPort(handle: PartRequestHandler) {
   const gate = new PartRequestGate({ clusterSecrets: [secret], hostId, log });
-  const server = createServer(STRICT_PARSER);
+  const server = createServer(STRICT_HTTP);
   serveStrictly(server, {
     handle: gate.admitting('object-forward', handle),
     render: (_request, body) => ({ contentType: 'text/plain', body }),
