@@ -1,42 +1,75 @@
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
-import { getExtensionData, readTlsClientHello } from 'read-tls-client-hello';
-import { normalizeName } from '../../shared/network/egress-target.ts';
+import { HANDSHAKE, joinClientHello, serverNameOf, UNREADABLE } from './client-hello.ts';
+import { PROXY_LIMITS } from './limits.ts';
 
 /** The protocol of a connection's first bytes, and the host name in them. */
 export type ConnectionStart =
+  /** A ClientHello, maybe without a name. */
   | { readonly kind: 'tls'; readonly name: string | undefined }
+  /** Requests, each with a host of its own. */
   | { readonly kind: 'http' }
-  | { readonly kind: 'other' };
+  /** Anything else, or nothing: whom it is for cannot be told. */
+  | { readonly kind: 'unknown' };
 
-/** The first byte of a TLS record with a handshake. */
-const HANDSHAKE = 0x16;
-const SERVER_NAME = 0;
-/** In some protocols the server speaks first. */
-const FIRST_BYTES_MS = 3_000;
-const HELLO_MS = 10_000;
 const METHOD_LENGTH_MAX = 20;
+
+/** First bytes that tell what a connection is: a whole ClientHello, or another protocol. */
+type FirstBytes = Buffer | 'http' | 'unknown';
 
 /**
  * Reads as much as tells what a connection is, and puts it back.
- * @throws Error when the client closes or is too slow
+ * @param firstByteMs how long the client may say nothing: in some protocols the server speaks first
+ * @throws Error when the client closes or is too slow with its ClientHello
  */
-export async function readConnectionStart(socket: Socket): Promise<ConnectionStart> {
-  const deadline = AbortSignal.timeout(FIRST_BYTES_MS);
+export async function readConnectionStart(
+  socket: Socket,
+  firstByteMs: number,
+): Promise<ConnectionStart> {
   const chunks: Buffer[] = [];
-  let kind: 'tls' | 'http' | 'other' | undefined;
-  while (kind === undefined) {
-    const chunk = socket.read() as Buffer | null;
-    if (chunk !== null) {
-      chunks.push(chunk);
-      kind = kindOf(Buffer.concat(chunks));
-    } else if (socket.readableEnded || !(await becomesReadable(socket, deadline))) {
-      kind = 'other';
-    }
-  }
+  const first = await readFirstBytes(socket, firstByteMs, chunks);
   if (socket.destroyed) throw new Error('the client has closed the connection');
   if (chunks.length > 0) socket.unshift(Buffer.concat(chunks));
-  return kind === 'tls' ? { kind, name: await readServerName(socket) } : { kind };
+  if (typeof first === 'string') return { kind: first };
+  const name = await serverNameOf(first);
+  return name === UNREADABLE ? { kind: 'unknown' } : { kind: 'tls', name };
+}
+
+/** @param chunks gets what was read */
+async function readFirstBytes(
+  socket: Socket,
+  firstByteMs: number,
+  chunks: Buffer[],
+): Promise<FirstBytes> {
+  let deadline = startTimer(firstByteMs);
+  try {
+    for (;;) {
+      const chunk = socket.read() as Buffer | null;
+      if (chunk !== null) {
+        if (chunks.length === 0) {
+          deadline.stop();
+          deadline = startTimer(PROXY_LIMITS.helloMs);
+        }
+        chunks.push(chunk);
+        const found = readFirst(Buffer.concat(chunks));
+        if (found !== undefined) return found;
+      } else if (socket.readableEnded) {
+        if (chunks.length > 0) throw new Error('the client has ended before it said anything');
+        return 'unknown';
+      } else if (!(await becomesReadable(socket, deadline.signal))) {
+        if (chunks[0]?.[0] === HANDSHAKE) throw new Error('the ClientHello did not come in time');
+        return 'unknown';
+      }
+    }
+  } finally {
+    deadline.stop();
+  }
+}
+
+function startTimer(ms: number): { readonly signal: AbortSignal; stop(): void } {
+  const controller = new AbortController();
+  const timer = setTimeout(() => controller.abort(), ms);
+  return { signal: controller.signal, stop: () => clearTimeout(timer) };
 }
 
 /** @returns false when nothing came in time; @throws Error when the connection has ended */
@@ -59,31 +92,14 @@ async function becomesReadable(socket: Socket, deadline: AbortSignal): Promise<b
   }
 }
 
-/** @returns undefined while the bytes could begin either */
-function kindOf(bytes: Buffer): 'tls' | 'http' | 'other' | undefined {
-  if (bytes[0] === HANDSHAKE) return 'tls';
+/** @returns undefined while the bytes could begin either, or a ClientHello is incomplete */
+function readFirst(bytes: Buffer): FirstBytes | undefined {
+  if (bytes[0] === HANDSHAKE) {
+    const hello = joinClientHello(bytes);
+    return hello === UNREADABLE ? 'unknown' : hello;
+  }
   const text = bytes.toString('latin1', 0, METHOD_LENGTH_MAX + 1);
   if (/^[A-Z]+$/u.test(text) && text.length <= METHOD_LENGTH_MAX) return undefined;
   // HTTP/2 without TLS names hosts in frames that only a parser of HTTP/2 can read.
-  return /^[A-Z]+ /u.test(text) && !text.startsWith('PRI ') ? 'http' : 'other';
-}
-
-/**
- * The name in a ClientHello (RFC 6066); undefined when there is none, or more than one, or when the
- * hello is not one plain record. With ECH it is the outer name: a connection leads there, and what
- * is encrypted can choose among that server's sites only, like the Host of a request within TLS.
- */
-async function readServerName(socket: Socket): Promise<string | undefined> {
-  const timer = setTimeout(() => socket.destroy(), HELLO_MS);
-  try {
-    const hello = await readTlsClientHello(socket);
-    if (hello.extensions.filter(({ id }) => id === SERVER_NAME).length !== 1) return undefined;
-    const name = getExtensionData(hello, 'sni')?.serverName;
-    return name === undefined ? undefined : normalizeName(name);
-  } catch {
-    if (socket.destroyed) throw new Error('the client sent no ClientHello in time');
-    return undefined;
-  } finally {
-    clearTimeout(timer);
-  }
+  return /^[A-Z]+ /u.test(text) && !text.startsWith('PRI ') ? 'http' : 'unknown';
 }

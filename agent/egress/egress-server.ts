@@ -19,6 +19,9 @@ import { joinSockets } from './tunnel.ts';
 /** In the form of a ClientHello's list: `http/1.1` and nothing else. */
 const ALPN = Buffer.from('\u0008http/1.1', 'latin1');
 
+/** Where clients speak first, and say for which site: TLS and HTTP. */
+const NAMED_PORTS: ReadonlySet<number> = new Set([80, 443]);
+
 /** Judges the connections of all slots, told apart by the addresses that they come from. */
 export class EgressServer {
   readonly #slots = new Map<string, Slot>();
@@ -99,7 +102,7 @@ export class EgressServer {
   async #serve(slot: Slot, socket: Socket): Promise<void> {
     const { localAddress: address, localPort: port } = socket;
     if (address === undefined || port === undefined) throw new Error('the client has gone');
-    const start = await readConnectionStart(socket);
+    const start = await readConnectionStart(socket, slot.firstByteMs);
     if (start.kind === 'http') {
       return this.#serveHttp(socket, {
         slot,
@@ -110,7 +113,10 @@ export class EgressServer {
       });
     }
     const name = start.kind === 'tls' ? start.name : undefined;
-    const { brokering } = await slot.judge({ name, address });
+    const hides = start.kind === 'tls' ? 'name' : 'everything';
+    const mustShow = name === undefined && NAMED_PORTS.has(port);
+    const destination = { name, address, hides: mustShow ? hides : undefined } as const;
+    const { brokering } = await slot.judge(destination);
     if (brokering !== undefined && name !== undefined && slot.leaves !== undefined) {
       const context = await slot.leaves.contextFor(name);
       return this.#endTls(socket, context, {
@@ -121,7 +127,7 @@ export class EgressServer {
         exchanges: new SerialQueue(),
       });
     }
-    await pass(slot, socket, { name, address }, port);
+    await pass(slot, socket, destination, port);
   }
 
   #serveHttp(socket: Socket, connection: GuestConnection): void {

@@ -3,7 +3,7 @@ import type { EgressRules } from '../../shared/network/egress-rules.ts';
 /* Messages between an agent and its egress proxy over the control socket. */
 
 /** The version of this protocol: an agent replaces a proxy that speaks another one. */
-export const PROTOCOL_VERSION = 1;
+export const PROTOCOL_VERSION = 2;
 
 /** The only argument that an agent gives its proxy; nothing of it is secret. */
 export interface ProxyArguments {
@@ -62,4 +62,6 @@ export const FIXED_RULES = {
   closed: 'closed',
   /** The name has no address that the policy lets through. */
   unresolved: 'unresolved',
+  /** The connection shows no name, and could be for one that a rule denies or brokers. */
+  unnamed: 'unnamed',
 } as const;

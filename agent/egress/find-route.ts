@@ -4,7 +4,7 @@ import {
   isByName,
   judge,
 } from '../../shared/network/egress-rules.ts';
-import { matchesName } from '../../shared/network/egress-target.ts';
+import { matchesAddress, matchesName } from '../../shared/network/egress-target.ts';
 import type { AddressGuard } from './address-guard.ts';
 import { FIXED_RULES } from './egress-settings.ts';
 import type { Names } from './resolver.ts';
@@ -16,6 +16,11 @@ import type { Names } from './resolver.ts';
 export interface Destination {
   readonly name: string | undefined;
   readonly address: string;
+  /**
+   * Why a connection to a port of TLS or HTTP has no name, although what follows may be for any
+   * site of the address: its first bytes cannot be read, or its ClientHello has none.
+   */
+  readonly hides?: 'everything' | 'name' | undefined;
 }
 
 /** How a connection or a request was judged. */
@@ -45,7 +50,7 @@ export async function findRoute(judges: Judges, destination: Destination): Promi
   const { name, address } = destination;
   const { isAllowed, rule, brokering } = judge(rules, name, address);
   if (!isAllowed) return denied(rule);
-  if (name === undefined) return routeUnnamed(judges, address, rule);
+  if (name === undefined) return routeUnnamed(judges, destination, rule);
   if (!isDecidedByName(rules, name, rule)) {
     return guard.isClosed(address)
       ? denied(FIXED_RULES.closed)
@@ -78,10 +83,12 @@ function isDecidedByName({ allow, deny }: EgressRules, name: string, rule: strin
  */
 async function routeUnnamed(
   { rules, guard, resolver }: Judges,
-  address: string,
+  destination: Destination,
   rule: string,
 ): Promise<Route> {
+  const { address } = destination;
   if (guard.isClosed(address)) return denied(FIXED_RULES.closed);
+  if (mayLeadAround(rules, destination)) return denied(FIXED_RULES.unnamed);
   const names = rules.deny.flatMap(({ target }) => (target.kind === 'domain' ? [target.name] : []));
   const hidden = await Promise.all(
     names.map(async (name) =>
@@ -90,6 +97,18 @@ async function routeUnnamed(
   );
   const found = hidden.find((name) => name !== undefined);
   return found === undefined ? { addresses: [address], rule, brokering: undefined } : denied(found);
+}
+
+/**
+ * Whether a hidden name could be one that a wildcard denies or a rule brokers. A ClientHello that
+ * can be read and has no name is for the address itself, which a rule of addresses may allow:
+ * brokered names come before that rule, but have names.
+ */
+function mayLeadAround({ allow, deny }: EgressRules, { address, hides }: Destination): boolean {
+  if (hides === undefined) return false;
+  if (deny.some(({ target }) => target.kind === 'subdomains')) return true;
+  if (!allow.some(({ brokering }) => brokering !== undefined)) return false;
+  return hides === 'everything' || !allow.some(({ target }) => matchesAddress(target, address));
 }
 
 /**

@@ -8,6 +8,10 @@ export const PROXY_LIMITS = {
   connectionsPerSlotMax: 512,
   /** Names that are looked up for a slot at the same time: more than a policy has in a list. */
   namesPerSlotMax: 512,
+  /** Time for a client's first byte where rules go by name, and where nobody asks for its name. */
+  firstByteMs: { named: 10_000, unnamed: 3_000 },
+  /** Time for the rest of a ClientHello. */
+  helloMs: 10_000,
   connectMs: 10_000,
   /** Time for one of several addresses, before the next one is tried. */
   attemptMs: 2_000,

@@ -6,10 +6,11 @@ import type { SlotEgress } from './egress-settings.ts';
 import { type Destination, findForwardAddresses, findRoute, type Route } from './find-route.ts';
 import { Flights } from './flights.ts';
 import { LeafCertificates } from './leaf-certificates.ts';
+import { PROXY_LIMITS } from './limits.ts';
 import { type Names, NamesOfSlot, type Resolver } from './resolver.ts';
 import { type Secrets, SecretsOfRules } from './secrets.ts';
 import { UpstreamAgents } from './upstream-agents.ts';
-import type { Brokering } from '../../shared/network/egress-rules.ts';
+import { type Brokering, isByName } from '../../shared/network/egress-rules.ts';
 
 /** Parts that the slots of a host share. */
 export interface HostParts {
@@ -63,6 +64,13 @@ export class Slot {
   /** Undefined when no rule brokers anything. */
   get leaves(): LeafCertificates | undefined {
     return this.#leaves;
+  }
+
+  /** How long a client may say nothing before its connection is judged without a name. */
+  get firstByteMs(): number {
+    const { allow, deny } = this.#egress.rules;
+    const { named, unnamed } = PROXY_LIMITS.firstByteMs;
+    return [...allow, ...deny].some(isByName) ? named : unnamed;
   }
 
   secretsOf(brokering: Brokering): Secrets {

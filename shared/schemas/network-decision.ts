@@ -20,7 +20,8 @@ export const NetworkDecision = Type.Object(
     rule: Type.String({
       description:
         'The target of the rule that decided; or default; closed: no sandbox reaches this address; ' +
-        'dns: another resolver than its own; quic; unresolved: the name has no address.',
+        'dns: another resolver than its own; quic; unresolved: the name has no address; ' +
+        'unnamed: it shows no name, and could be for one that a rule denies or brokers.',
       examples: ['*.example.com'],
     }),
     count: Type.Integer({

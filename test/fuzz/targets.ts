@@ -3,12 +3,14 @@ import { frameTargets } from './targets/frames.ts';
 import { httpTargets } from './targets/http.ts';
 import { objectRequestTargets } from './targets/object-requests.ts';
 import { storeTargets } from './targets/stores.ts';
+import { tlsTargets } from './targets/tls.ts';
 
 /** The targets that need only this process. */
 export const inProcessTargets: readonly Target[] = [
   ...objectRequestTargets,
   ...frameTargets,
   ...storeTargets,
+  ...tlsTargets,
 ];
 
 export const targets: readonly Target[] = [...inProcessTargets, ...httpTargets];

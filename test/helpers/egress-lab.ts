@@ -135,8 +135,8 @@ export class EgressLab implements AsyncDisposable {
   }
 
   /** Starts a TCP server that handles connections so. */
-  serve(address: string, handle: (socket: Socket) => void): Promise<Site> {
-    return this.#listen(createServer({ allowHalfOpen: true }, handle), address);
+  serve(address: string, handle: (socket: Socket) => void, port = 0): Promise<Site> {
+    return this.#listen(createServer({ allowHalfOpen: true }, handle), address, port);
   }
 
   /** Connects as the guest does, to an address that may have no server. */

@@ -7,6 +7,7 @@ const RULES: ReadonlyMap<string, string> = new Map([
   ['dns', 'foreign name server'],
   ['quic', 'HTTP/3 cannot be checked'],
   ['unresolved', 'name without an allowed address'],
+  ['unnamed', 'shows no host name'],
 ]);
 
 /** Everything that the console says, in one place. */

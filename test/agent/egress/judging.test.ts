@@ -4,6 +4,8 @@ import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { PROXY_LIMITS } from '../../../agent/egress/limits.ts';
+import type { EgressPolicy } from '../../../shared/schemas/network-policy.ts';
+import { clientHello, inRecords, tlsRecord } from '../../helpers/client-hellos.ts';
 import { EgressLab, readAll } from '../../helpers/egress-lab.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
@@ -22,9 +24,6 @@ const tell =
     response.end(text);
 
 const UPGRADE = 'Connection: Upgrade\r\nUpgrade: websocket\r\n';
-
-const record = (bytes: Buffer): Buffer =>
-  Buffer.concat([Buffer.from([0x16, 3, 1, 0, bytes.length]), bytes]);
 
 /** Sends a request as it is, and reads until the connection ends. */
 async function send(socket: Socket, text: string): Promise<string> {
@@ -238,36 +237,95 @@ test('closed addresses stay closed, whatever a name resolves to', async (t) => {
   t.is(await send(await lab.connect(inside), '\0'), '');
 });
 
-test('a ClientHello may come in pieces, but not for ever, and only as one record', async (t) => {
+test('a ClientHello is judged by its name in however many pieces and records it comes', async (t) => {
   await using lab = await EgressLab.open(NAMES);
   const good = await lab.serveHttps('127.0.0.2', 'good.test', tell('good'));
-  const hellos: Buffer[] = [];
-  const sink = await lab.serve('127.0.0.5', (socket) => {
-    socket.once('data', (chunk: Buffer) => {
-      hellos.push(chunk);
-      socket.destroy();
-    });
-  });
-  lab.setPolicy({ default: 'deny', allow: ['good.test', '127.0.0.5'] });
-  await t.throwsAsync(lab.connectTls(sink, 'good.test'));
-  // The proxy went to good.test instead, so the hello is taken from a connection without a name.
-  lab.setPolicy({ default: 'allow' });
-  await t.throwsAsync(lab.connectTls(sink, 'good.test'));
-  const [hello = Buffer.alloc(0)] = hellos;
-  t.is(hello[0], 0x16);
   lab.setPolicy(ALLOW_GOOD);
+  const hello = await clientHello('good.test');
+  for (const records of [tlsRecord(hello), inRecords(hello, [3, 100])]) {
+    const socket = await lab.connect(good);
+    for (const byte of records) socket.write(Buffer.from([byte]));
+    const [answer] = (await once(socket, 'data')) as [Buffer];
+    t.is(answer[0], 0x16);
+    socket.destroy();
+  }
+  const denied = await lab.connect(good);
+  denied.write(inRecords(await clientHello('shared.test'), [3, 100]));
+  t.is((await readAll(denied)).length, 0);
+  t.deepEqual(
+    lab.slot.decisions.list().map(({ name, allowed }) => ({ name, allowed })),
+    [
+      { name: 'shared.test', allowed: false },
+      { name: 'good.test', allowed: true },
+    ],
+  );
+});
 
-  const slow = await lab.connect(good);
-  for (const byte of hello) slow.write(Buffer.from([byte]));
-  const [answer] = (await once(slow, 'data')) as [Buffer];
-  t.is(answer[0], 0x16);
-  slow.destroy();
+/** Bytes in which the proxy finds no name, although a server may find one. */
+const nameless = async (name: string): Promise<Record<string, Buffer>> => {
+  const hello = await clientHello(name);
+  const [first, rest] = [hello.subarray(0, 100), hello.subarray(100)];
+  const alert = tlsRecord(Buffer.from([1, 0]), 0x15);
+  return {
+    'a hello with an alert inside': Buffer.concat([tlsRecord(first), alert, tlsRecord(rest)]),
+    'a hello without a name': tlsRecord(await clientHello()),
+    'an end of line first': Buffer.from(`\r\n${get(name)}`),
+    garbage: Buffer.from('\0\u0001'),
+  };
+};
 
-  const cut = 5 + 100;
-  const records = Buffer.concat([record(hello.subarray(5, cut)), hello.subarray(cut)]);
-  const fragmented = await lab.connect(good);
-  fragmented.write(records);
-  t.is((await readAll(fragmented)).length, 0);
+for (const port of [443, 80]) {
+  test(`nothing without a name passes port ${port} where it could get around a rule`, async (t) => {
+    await using lab = await EgressLab.open(NAMES);
+    const address = '127.0.0.3';
+    const seen: string[] = [];
+    await lab.serve(
+      address,
+      (socket) => socket.on('data', (chunk) => seen.push(chunk.toString('latin1'))),
+      port,
+    );
+    const headers = { authorization: 'Bearer 0123456789abcdef' };
+    const brokered = { target: 'sub.evil.test', transform: { headers } };
+    const policies: Record<string, EgressPolicy> = {
+      'a denied wildcard': { default: 'allow', deny: ['*.evil.test'] },
+      'a denied wildcard beside an address': {
+        ...{ default: 'deny', allow: [address], deny: ['*.evil.test'] },
+      },
+      'a brokered name': { default: 'allow', allow: [brokered] },
+    };
+    for (const [rules, policy] of Object.entries(policies)) {
+      lab.setPolicy(policy);
+      for (const [kind, bytes] of Object.entries(await nameless('sub.evil.test'))) {
+        const socket = await lab.connect({ address, port });
+        socket.write(bytes);
+        t.is((await readAll(socket)).length, 0, `${kind} past ${rules}`);
+      }
+      const decisions = lab.slot.decisions.list();
+      t.true(
+        decisions.some(({ rule, allowed }) => rule === 'unnamed' && !allowed),
+        rules,
+      );
+    }
+    t.deepEqual(seen, []);
+    // An address that a rule allows is reached without a name, but not by what cannot be read.
+    lab.setPolicy({ default: 'deny', allow: [address, brokered] });
+    const { garbage = Buffer.alloc(0), 'a hello without a name': bare = Buffer.alloc(0) } =
+      await nameless('sub.evil.test');
+    const refused = await lab.connect({ address, port });
+    refused.write(garbage);
+    t.is((await readAll(refused)).length, 0);
+    (await lab.connect({ address, port })).write(bare);
+    await waitFor('the hello', async () => seen.join('').length === bare.length);
+  });
+}
+
+test('on ports of other protocols a denied wildcard and a broker refuse nothing', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const server = await lab.serve('127.0.0.4', (socket) => void socket.end('hello'));
+  const headers = { authorization: 'Bearer 0123456789abcdef' };
+  const allow = [{ target: 'good.test', transform: { headers } }];
+  lab.setPolicy({ default: 'allow', allow, deny: ['*.evil.test'] });
+  t.is(await send(await lab.connect(server), '\0\u0001'), 'hello');
 });
 
 test('a slot has no more connections than its share, and loses them with its rules', async (t) => {

@@ -2982,7 +2982,7 @@ export interface components {
              */
             allowed: boolean;
             /**
-             * @description The target of the rule that decided; or default; closed: no sandbox reaches this address; dns: another resolver than its own; quic; unresolved: the name has no address.
+             * @description The target of the rule that decided; or default; closed: no sandbox reaches this address; dns: another resolver than its own; quic; unresolved: the name has no address; unnamed: it shows no name, and could be for one that a rule denies or brokers.
              * @example *.example.com
              */
             rule: string;
