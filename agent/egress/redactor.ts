@@ -1,5 +1,5 @@
 import { Transform, type TransformCallback } from 'node:stream';
-import { SECRET_LENGTH_MIN } from './secret-patterns.ts';
+import { SECRET_LENGTH_MIN } from './secret-parts.ts';
 
 const HEAD_LENGTH = SECRET_LENGTH_MIN;
 const MASK = '*'.charCodeAt(0);
@@ -49,11 +49,15 @@ export interface PatternIndex {
   readonly stubs: ReadonlySet<string>;
 }
 
-/** @param patterns latin1 texts of at least {@link SECRET_LENGTH_MIN} characters */
+/**
+ * Letters are compared without case.
+ * @param patterns latin1 texts of at least {@link SECRET_LENGTH_MIN} characters
+ */
 export function indexPatterns(patterns: readonly string[]): PatternIndex | undefined {
   if (patterns.length === 0) return undefined;
+  const texts = new Set(patterns.map((text) => text.toLowerCase()));
   const byHead = Map.groupBy(
-    patterns.map((text) => new Pattern(text)),
+    [...texts].map((text) => new Pattern(text)),
     ({ text }) => text.slice(0, HEAD_LENGTH),
   );
   const stubs = new Set<string>();
@@ -129,7 +133,9 @@ function follow(
   return { to, matched };
 }
 
-function find({ heads, byHead, stubs }: PatternIndex, text: string): Findings {
+/** @param original in latin1, whose letters have as many bytes in either case */
+function find({ heads, byHead, stubs }: PatternIndex, original: string): Findings {
+  const text = original.toLowerCase();
   let places: Places | undefined;
   let openFrom = text.length;
   const followed = new Map<Pattern, number>();

@@ -13,6 +13,20 @@ export const redactHeaders = (headers: readonly RawHeader[], secrets: Secrets | 
     ? headers
     : headers.map(([name, value]): RawHeader => [secrets.redact(name), secrets.redact(value)]);
 
+/**
+ * Charsets in which ASCII has other bytes: of 16, 32 or 7 bits, and EBCDIC, by their names in the
+ * registry of IANA.
+ */
+const WIDE_CHARSET =
+  /^(?:cs)?(?:utf-?(?:7|16|32)|ucs-?[24]|unicode|iso-?10646|hz|scsu|bocu|ebcdic|(?:ibm|cp)-?0*(?:37|1026|1047|114\d|27[378]|28[0145]|290|297|42[0345]|500|87[01]|880|905|918|924))/u;
+
+/** Whether a body says that it is in a charset in which secrets would not be found. */
+const isWide = (headers: readonly RawHeader[]): boolean =>
+  headers
+    .filter(([name]) => name.toLowerCase() === 'content-type')
+    .flatMap(([, value]) => [...value.toLowerCase().matchAll(/charset\s*=\s*["']?([^\s"';,]*)/gu)])
+    .some(([, charset = '']) => WIDE_CHARSET.test(charset));
+
 /** Whether the answer to a request with this method has a body (RFC 9112, 6.3). */
 const hasBody = ({ statusCode = 0 }: IncomingMessage, method: string | undefined): boolean =>
   method !== 'HEAD' && statusCode !== 204 && statusCode !== 304;
@@ -48,7 +62,9 @@ export function sendAnswer(
 ): boolean {
   const { method } = response.req;
   const coding = answer.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
-  const mustDecode = secrets !== undefined && coding !== 'identity' && hasBody(answer, method);
+  const mustSearch = secrets !== undefined && hasBody(answer, method);
+  if (mustSearch && isWide(pairsOf(answer.rawHeaders))) return false;
+  const mustDecode = mustSearch && coding !== 'identity';
   const decoder = mustDecode ? newDecoder(coding) : undefined;
   if (mustDecode && decoder === undefined) return false;
   const redactor = secrets?.newRedactor();

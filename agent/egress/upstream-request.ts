@@ -37,7 +37,13 @@ const FORWARDED_HOST = 'X-Forwarded-Host';
 /**
  * Not sent on with secrets: in what a server encodes or cuts to pieces, they would not be found.
  */
-const HIDING = ['accept-encoding', 'range', 'if-range', 'sec-websocket-extensions'];
+const HIDING = [
+  'accept-encoding',
+  'accept-charset',
+  'range',
+  'if-range',
+  'sec-websocket-extensions',
+];
 
 /** Judges a request and says where and how it goes on. @throws Error when no resolver answers */
 export async function planRequest(

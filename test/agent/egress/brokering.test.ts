@@ -137,6 +137,30 @@ test('compressed answers are searched, too', async (t) => {
   }
 });
 
+test('answers in which no secret would be found are neither asked for nor passed on', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const charsets: (string | undefined)[] = [];
+  const api = await lab.serveHttps('127.0.0.2', 'api.test', (request, response) => {
+    charsets.push(request.headersDistinct['accept-charset']?.join());
+    const charset = request.url?.slice(1) ?? '';
+    response.setHeader('content-type', `text/plain; Charset="${charset}"`);
+    response.end(`you sent ${request.headers.authorization}`);
+  });
+  lab.setPolicy(POLICY);
+  const call = async (charset: string, method = 'GET'): Promise<number | undefined> => {
+    const socket = await lab.connectTls(api, 'api.test');
+    const headers = { 'accept-charset': charset };
+    return (await ask(socket, { host: 'api.test', method, path: `/${charset}`, headers })).status;
+  };
+  const wide = ['UTF-16', 'utf-16le', 'UTF-32BE', 'utf-7', 'ISO-10646-UCS-2', 'IBM037', 'cp500'];
+  for (const charset of wide) t.is(await call(charset), 502, charset);
+  t.is(await call('UTF-16', 'HEAD'), 200);
+  for (const charset of ['utf-8', 'US-ASCII', 'iso-8859-1', 'windows-1252', 'gb18030', 'IBM850']) {
+    t.is(await call(charset), 200, charset);
+  }
+  t.deepEqual([...new Set(charsets)], [undefined]);
+});
+
 test('a server whose certificate does not verify gets nothing', async (t) => {
   await using lab = await EgressLab.open(NAMES);
   let count = 0;
