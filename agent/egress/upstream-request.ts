@@ -59,7 +59,8 @@ export async function planRequest(
   const { addresses, rule, brokering } = await slot.route({ name: asked.name, address }, port);
   if (addresses.length === 0) return refusalOf(asked.name ?? address, rule);
   if (brokering?.forwardUrl !== undefined) {
-    return planForwarding(connection, request, brokering, new URL(brokering.forwardUrl));
+    const judged = { host: asked.name ?? address, url: new URL(brokering.forwardUrl) };
+    return planForwarding(connection, request, brokering, judged);
   }
   const common = { host: asked.name ?? address, port, addresses, ...lineOf(request) };
   if (tlsName === undefined) {
@@ -83,7 +84,7 @@ async function planForwarding(
   { slot }: GuestConnection,
   request: IncomingMessage,
   brokering: Brokering,
-  url: URL,
+  { host, url }: { readonly host: string; readonly url: URL },
 ): Promise<UpstreamRequest | Refusal> {
   const { hostname } = url;
   const { method, path } = lineOf(request);
@@ -94,7 +95,7 @@ async function planForwarding(
   if (addresses.length === 0) {
     return { status: 502, problem: 'the forward_url of the rule has no address' };
   }
-  const headers = brokeredHeaders(forwardedHeaders(request), brokering);
+  const headers = brokeredHeaders(forwardedHeaders(request, host), brokering);
   return {
     isSecure: true,
     host: hostname,
@@ -128,23 +129,26 @@ function joinPaths({ pathname, search }: URL, path: string): string {
 
 const headersOf = (request: IncomingMessage): RawHeader[] => endToEnd(request.rawHeaders);
 
-/**
- * The guest's headers with its host as `X-Forwarded-Host`. The server behind a `forward_url` may
- * act on that header, so it names the host that was judged and never one that the guest made up.
- */
-const forwardedHeaders = (request: IncomingMessage): RawHeader[] =>
-  headersOf(request)
-    .filter(([name]) => name.toLowerCase() !== FORWARDED_HOST.toLowerCase())
-    .map(([name, value]): RawHeader => [
-      name.toLowerCase() === 'host' ? FORWARDED_HOST : name,
-      value,
-    ]);
+/** Names of headers as servers compare them, some of which take `_` for `-`. */
+const keyOf = (name: string): string => name.toLowerCase().replaceAll('_', '-');
 
-/** Headers of a rule replace those of the request, in whatever case. */
+/** Headers in which a server behind a `forward_url` may look for the host that was asked for. */
+const NAMING_HOST: ReadonlySet<string> = new Set(['host', keyOf(FORWARDED_HOST), 'forwarded']);
+
+/**
+ * The guest's headers with the host that was judged as `X-Forwarded-Host`. A server may act on that
+ * header, so none of the guest's own text is in it.
+ */
+const forwardedHeaders = (request: IncomingMessage, host: string): RawHeader[] => [
+  ...headersOf(request).filter(([name]) => !NAMING_HOST.has(keyOf(name))),
+  [FORWARDED_HOST, host],
+];
+
+/** Headers of a rule replace those of the request, in whatever spelling. */
 function brokeredHeaders(sent: readonly RawHeader[], { headers }: Brokering): RawHeader[] {
   const added = Object.entries(headers);
-  const dropped = new Set([...HIDING, ...added.map(([name]) => name.toLowerCase())]);
-  const kept = sent.filter(([name]) => !dropped.has(name.toLowerCase()));
+  const dropped = new Set([...HIDING, ...added.map(([name]) => keyOf(name))]);
+  const kept = sent.filter(([name]) => !dropped.has(keyOf(name)));
   const isEncodingAdded = added.some(([name]) => name.toLowerCase() === 'accept-encoding');
   const plainAnswers: RawHeader[] = isEncodingAdded ? [] : [['Accept-Encoding', 'identity']];
   return [...kept, ...plainAnswers, ...added];

@@ -200,6 +200,30 @@ test('requests are forwarded to another URL, whose secret parts stay with the ho
   }
 });
 
+test('the server of a forward_url learns the host that was judged, and no text of the guest', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const seen: string[] = [];
+  const gateway = await lab.serveHttps('127.0.0.4', 'gateway.test', (request, response) => {
+    const naming = request.rawHeaders.filter((_each, at, all) =>
+      /forwarded|^x.org$/iu.test(all[at - (at % 2)] ?? ''),
+    );
+    seen.push(naming.join());
+    response.end();
+  });
+  const forward = `https://gateway.test:${gateway.port}/`;
+  const rule = { target: 'api.test', transform: { headers: HEADERS }, forward_url: forward };
+  lab.setPolicy({ default: 'deny', allow: [rule] });
+  for (const host of ['api.test', 'API.test.', 'api.test:80', 'Api.Test.:443']) {
+    const socket = await lab.connect({ address: '127.0.0.2', port: 80 });
+    const headers = {
+      ...{ 'x-forwarded-host': 'other.test', X_Forwarded_Host: 'other.test' },
+      ...{ forwarded: 'host=other.test', x_org: 'other' },
+    };
+    t.is((await ask(socket, { host, headers })).status, 200, host);
+  }
+  t.deepEqual([...new Set(seen)], ['X-Forwarded-Host,api.test,X-Org,org-0123456789']);
+});
+
 test('no path leads out of that of a forward_url', async (t) => {
   await using lab = await EgressLab.open(NAMES);
   const seen: (string | undefined)[] = [];
