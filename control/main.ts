@@ -87,7 +87,7 @@ async function start(config: ControlConfig): Promise<void> {
   const directorySpace = new DirectorySpace({ alert, redisDataDir, reserveBytes, log });
   const queues = { redis: cluster.redis, queuedJobs };
   const jobs = new JobDispatch({ hub, nodeId, ...queues, seal: new JobSeal(clusterSecrets), log });
-  const sessions = new ConsoleSessions(config);
+  const sessions = new ConsoleSessions({ ...config, ended: directory.endedSessions });
 
   const { places, allowedOrigins, trustedProxies, ...limits } = config.http;
   const { proxies } = limits.public;

@@ -1,4 +1,6 @@
+import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
+import type { EndedSessions } from '../../shared/directory/ended-sessions.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { parseJson } from '../../shared/json.ts';
 import { type Ring, seal, unseal } from '../../shared/secrets.ts';
@@ -7,12 +9,14 @@ import { type Ring, seal, unseal } from '../../shared/secrets.ts';
 const PAGE_HEADER = 'x-berth-console';
 
 export interface ConsoleSession {
+  readonly id: string;
   readonly apiKey: string;
   /** Milliseconds since the epoch. */
   readonly expiresAt: number;
 }
 
 interface ConsoleSessionOptions {
+  readonly ended: Pick<EndedSessions, 'add' | 'has'>;
   readonly cluster: { readonly encryptionKeys: Ring<Buffer>; readonly region: string };
   readonly publicBaseUrl: string;
 }
@@ -31,15 +35,18 @@ export function isOwnPage({ headers }: IncomingMessage): boolean {
 
 /**
  * Sessions of the console: an API key, sealed into a cookie that no script can read. Control keeps
- * nothing of them, so every control node knows them; a session ends with its key, too.
+ * nothing of them but the ids of those that were ended, so every control node knows them; a session
+ * ends with its key, too.
  */
 export class ConsoleSessions {
   readonly #keys: Ring<Buffer>;
   readonly #context: string;
   readonly #name: string;
   readonly #attributes: string;
+  readonly #ended: ConsoleSessionOptions['ended'];
 
-  constructor({ cluster, publicBaseUrl }: ConsoleSessionOptions) {
+  constructor({ cluster, publicBaseUrl, ended }: ConsoleSessionOptions) {
+    this.#ended = ended;
     this.#keys = cluster.encryptionKeys;
     this.#context = `console-session:${cluster.region}`;
     const isSecure = publicBaseUrl.startsWith('https:');
@@ -51,7 +58,7 @@ export class ConsoleSessions {
   /** @returns the value of `Set-Cookie`, and when the session ends */
   begin(apiKey: string, now = Date.now()): { cookie: string; expiresAt: number } {
     const expiresAt = now + LIMITS.consoleSessionMs;
-    const session: ConsoleSession = { apiKey, expiresAt };
+    const session: ConsoleSession = { id: randomUUID(), apiKey, expiresAt };
     const value = seal(this.#keys, JSON.stringify(session), this.#context);
     const seconds = LIMITS.consoleSessionMs / 1000;
     return { cookie: `${this.#name}=${value}; Max-Age=${seconds}; ${this.#attributes}`, expiresAt };
@@ -62,25 +69,38 @@ export class ConsoleSessions {
     return `${this.#name}=; Max-Age=0; ${this.#attributes}`;
   }
 
-  /** The session of a request of the console's own page, if it has one that has not expired. */
-  read(request: IncomingMessage, now = Date.now()): ConsoleSession | undefined {
+  /**
+   * The session of a request of the console's own page, if it has one that has not ended. Of two
+   * cookies of the name one may be another site's, so neither counts.
+   * @throws Error when Redis does not answer
+   */
+  async read(request: IncomingMessage, now = Date.now()): Promise<ConsoleSession | undefined> {
     if (!isOwnPage(request)) return undefined;
     const prefix = `${this.#name}=`;
-    const pairs = (request.headers.cookie ?? '').split('; ');
-    const sealed = pairs.find((pair) => pair.startsWith(prefix))?.slice(prefix.length);
-    if (sealed === undefined || sealed.length > LIMITS.consoleCookieLengthMax) return undefined;
+    const pairs = (request.headers.cookie ?? '').split(';').map((pair) => pair.trim());
+    const [own, ...others] = pairs.filter((pair) => pair.startsWith(prefix));
+    const sealed = own?.slice(prefix.length) ?? '';
+    if (others.length > 0 || sealed.length > LIMITS.consoleCookieLengthMax) return undefined;
     const session = this.#unseal(sealed);
-    return session !== undefined && session.expiresAt > now ? session : undefined;
+    if (session === undefined || session.expiresAt <= now) return undefined;
+    return (await this.#ended.has(session.id)) ? undefined : session;
+  }
+
+  /** Ends the session of a request, wherever its cookie was copied to. */
+  async end(request: IncomingMessage): Promise<void> {
+    const session = await this.read(request);
+    if (session !== undefined) await this.#ended.add(session.id, session.expiresAt);
   }
 
   /**
    * Gives a request of the console's page, which cannot know its key, the key of its session.
    * Cookies go no further than here, whoever sent them.
+   * @throws Error when Redis does not answer
    */
-  authorize(request: IncomingMessage): void {
+  async authorize(request: IncomingMessage): Promise<void> {
     const { headers } = request;
     if (headers.cookie === undefined) return;
-    const session = headers.authorization === undefined ? this.read(request) : undefined;
+    const session = headers.authorization === undefined ? await this.read(request) : undefined;
     request.rawHeaders = request.rawHeaders.filter(
       (_, index, all) => all[index - (index % 2)]?.toLowerCase() !== 'cookie',
     );
@@ -93,10 +113,9 @@ export class ConsoleSessions {
   #unseal(sealed: string): ConsoleSession | undefined {
     try {
       const value = parseJson(unseal(this.#keys, sealed, this.#context));
-      const { apiKey, expiresAt } = value as Partial<ConsoleSession>;
-      return typeof apiKey === 'string' && typeof expiresAt === 'number'
-        ? { apiKey, expiresAt }
-        : undefined;
+      const { id, apiKey, expiresAt } = value as Partial<ConsoleSession>;
+      if (typeof id !== 'string' || typeof apiKey !== 'string') return undefined;
+      return typeof expiresAt === 'number' ? { id, apiKey, expiresAt } : undefined;
     } catch {
       return undefined;
     }

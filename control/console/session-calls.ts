@@ -49,7 +49,7 @@ export function sessionCalls(
   return {
     async get(ctx, next) {
       refuseOtherPages(ctx, next);
-      const session = sessions.read(ctx.req);
+      const session = await sessions.read(ctx.req);
       const caller = session && (await findCaller(authenticator, session.apiKey));
       // Not 401: to have no session is an answer here, not a failure.
       const data = session && caller ? show(caller, session.expiresAt) : null;
@@ -64,8 +64,9 @@ export function sessionCalls(
       ctx.set('set-cookie', cookie);
       ctx.body = { success: true, data: show(caller, expiresAt) };
     },
-    delete(ctx, next) {
+    async delete(ctx, next) {
       refuseOtherPages(ctx, next);
+      await sessions.end(ctx.req);
       ctx.set('set-cookie', sessions.forgotten);
       ctx.body = { success: true };
     },

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { admitOrigin, allowPreflight, isPreflight } from '../../shared/http/cross-origin.ts';
 import { addressParties } from '../../shared/http/address-key.ts';
+import { SAFETY_HEADERS } from '../../shared/http/safety-headers.ts';
 import { lingerAfterAnswer } from '../../shared/http/early-answer.ts';
 import { FairShares } from '../../shared/fair-shares.ts';
 import { AppError, toError } from '../../shared/errors.ts';
@@ -23,14 +24,7 @@ const UNAVAILABLE = renderObjectError(
 const BUSY = renderObjectError('SlowDown', 'Too many requests. Try again later.');
 const ROUTE = '/{diskId}/{key}';
 
-/**
- * A page among the objects of a disk must not run as one of ours: presigned links open in browsers.
- * The host that answers cannot replace them.
- */
-const SAFETY_HEADERS = {
-  'content-security-policy': "default-src 'none'; sandbox",
-  'x-content-type-options': 'nosniff',
-} as const;
+/** The host that answers cannot replace these. */
 const FIXED_HEADERS: ReadonlySet<string> = new Set(Object.keys(SAFETY_HEADERS));
 
 export interface ObjectProxyOptions {

@@ -2,6 +2,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { awaitsContinue } from '../../shared/http/continue-requests.ts';
 import {
   type HttpServerOptions,
+  refuse,
   type RenderRefusal,
   startHttpServer,
 } from '../../shared/http/http-server.ts';
@@ -21,20 +22,26 @@ const render: RenderRefusal = (code, problem, { url = '' }) => {
   return { contentType: 'application/json; charset=utf-8', body };
 };
 
-/**
- * Serves the address that callers know: REST, and the object API below `/dsk-…`.
- * @param first sees every request before anything else, and may say whose it is
- */
+/** Sees every request before anything else, and may say whose it is. */
+export interface FirstReader {
+  authorize(request: IncomingMessage): Promise<void> | void;
+}
+
+/** Serves the address that callers know: REST, and the object API below `/dsk-…`. */
 export function startPublicServer(
   options: Options,
   rest: (request: IncomingMessage, response: ServerResponse) => Promise<void>,
   objects: ObjectProxy,
-  first: { authorize(request: IncomingMessage): void },
+  first: FirstReader,
 ): Promise<Server> {
   const { headerBytesMax } = LIMITS;
   const server = { ...options, headerBytesMax, render };
-  return startHttpServer(server, (request, response) => {
-    first.authorize(request);
+  return startHttpServer(server, async (request, response) => {
+    try {
+      await first.authorize(request);
+    } catch {
+      return refuse(request, response, render, 'the directory cannot be reached; try again');
+    }
     // The host of the object decides whether it wants the body.
     if (isObjectPath(request.url ?? '')) return objects.handle(request, response);
     if (awaitsContinue(request)) response.writeContinue();

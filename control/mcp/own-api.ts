@@ -1,6 +1,7 @@
 import { hash, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage, Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import type { FirstReader } from '../http/public-server.ts';
 import { speakFor } from '../../shared/http/client-address.ts';
 import { randomSecret } from '../../shared/secrets.ts';
 
@@ -8,7 +9,7 @@ import { randomSecret } from '../../shared/secrets.ts';
 const CLIENT_HEADER = 'x-berth-client';
 
 /** Serves the API; `first` sees every request before anything else does. */
-export type ServeApi = (first: { authorize(request: IncomingMessage): void }) => Promise<Server>;
+export type ServeApi = (first: FirstReader) => Promise<Server>;
 
 /**
  * This node's own API on a port of the loopback address, opened when it is first asked for. What

@@ -7,6 +7,7 @@ import { ApiKeys } from './api-keys.ts';
 import { ControlNodes } from './control-nodes.ts';
 import { DiskLeases } from './disk-leases.ts';
 import { Disks } from './disks.ts';
+import { EndedSessions } from './ended-sessions.ts';
 import { HostInvitations } from './host-invitations.ts';
 import { Hosts } from './hosts.ts';
 import { Images } from './images.ts';
@@ -33,6 +34,7 @@ export interface Directory {
   readonly controlNodes: ControlNodes;
   readonly disks: Disks;
   readonly diskLeases: DiskLeases;
+  readonly endedSessions: EndedSessions;
   readonly hostInvitations: HostInvitations;
   readonly hosts: Hosts;
   readonly idempotencyKeys: IdempotencyKeys;
@@ -68,6 +70,7 @@ export const openDirectory = (
     controlNodes: new ControlNodes(redis, region),
     disks: new Disks(redis, region),
     diskLeases: new DiskLeases(redis, region, confirmation),
+    endedSessions: new EndedSessions(redis),
     hostInvitations: new HostInvitations(redis, region),
     hosts: new Hosts(redis, region),
     idempotencyKeys: new IdempotencyKeys(redis, confirmation),

@@ -27,6 +27,7 @@ export const keys = {
     `berth:{webhooks}:${region}:queued-deliveries:${accountId}`,
   accountRegions: (accountId: string) => `berth:{${accountId}}:regions`,
 
+  endedSession: (id: string) => `berth:{${id}}:ended-session`,
   apiKey: (keyId: string) => `berth:{${keyId}}:api-key`,
   apiKeys: (accountId: string) => `berth:{${accountId}}:api-keys`,
   activity: (accountId: string) => `berth:{${accountId}}:activity`,

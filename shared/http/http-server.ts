@@ -117,7 +117,7 @@ export async function startHttpServer(
       if (isContinueAwaited) noteExpectation(request, response);
       if (options.isLeaving?.() === true) response.setHeader('connection', 'close');
       if (connections.begin(request, response)) guard(handle, request, response, log);
-      else refuse(request, response, render);
+      else refuse(request, response, render, 'too many connections; try again later');
     },
     render: (request, problem) => render('bad_request', problem, request),
     onRefused: (_request, problem) => log.info({ server: name, problem }, 'request:refused'),
@@ -177,8 +177,13 @@ function guard(
   settle().catch(() => response.destroy());
 }
 
-function refuse(request: IncomingMessage, response: ServerResponse, render: RenderRefusal): void {
-  const problem = 'too many connections; try again later';
+/** Answers 503, so that the client tries again. */
+export function refuse(
+  request: IncomingMessage,
+  response: ServerResponse,
+  render: RenderRefusal,
+  problem: string,
+): void {
   const { contentType, body } = render('no_capacity', problem, request);
   lingerAfterAnswer(request, response);
   response.writeHead(503, {

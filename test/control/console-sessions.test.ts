@@ -8,6 +8,8 @@ import { ConsoleSessions } from '../../control/console/console-sessions.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { stackTest } from '../helpers/stack-test.ts';
 import { createDisk } from '../helpers/disks.ts';
+import { s3UrlOf } from '../helpers/objects.ts';
+import { waitFor } from '../helpers/wait.ts';
 
 const test = stackTest();
 
@@ -84,32 +86,80 @@ function requestWith(cookie: string): IncomingMessage {
   return request;
 }
 
-test('a session ends when its time is over, and holds with its own key and region alone', (t) => {
+test('a session ends when its time is over, and holds with its own key and region alone', async (t) => {
   const cluster = { encryptionKeys: [randomBytes(32)] as const, region: 'local-test' };
-  const settings = { cluster, publicBaseUrl: 'https://berth.example' };
+  const { endedSessions: ended } = await t.context.stack.openDirectory();
+  const settings = { cluster, publicBaseUrl: 'https://berth.example', ended };
   const sessions = new ConsoleSessions(settings);
   const { cookie } = sessions.begin('key-secret', 0);
   t.regex(cookie, /^__Host-berth-session=.*; Secure$/u);
   t.false(cookie.includes('secret'));
   const request = requestWith(cookie.split(';')[0] ?? '');
-  t.is(sessions.read(request, LIMITS.consoleSessionMs - 1)?.apiKey, 'key-secret');
-  t.is(sessions.read(request, LIMITS.consoleSessionMs), undefined);
+  t.is((await sessions.read(request, LIMITS.consoleSessionMs - 1))?.apiKey, 'key-secret');
+  t.is(await sessions.read(request, LIMITS.consoleSessionMs), undefined);
   for (const other of [{ encryptionKeys: [randomBytes(32)] as const }, { region: 'local-other' }]) {
     const changed = { ...settings, cluster: { ...cluster, ...other } };
-    t.is(new ConsoleSessions(changed).read(request, 0), undefined);
+    t.is(await new ConsoleSessions(changed).read(request, 0), undefined);
   }
 });
 
-test('a cookie goes no further than control', (t) => {
+test('a cookie goes no further than control', async (t) => {
+  const { endedSessions: ended } = await t.context.stack.openDirectory();
   const sessions = new ConsoleSessions({
     cluster: { encryptionKeys: [randomBytes(32)] as const, region: 'local-test' },
     publicBaseUrl: 'https://berth.example',
+    ended,
   });
   const [cookie = ''] = sessions.begin('key-secret').cookie.split(';');
   const request = requestWith(`theme=dark; ${cookie}`);
-  sessions.authorize(request);
+  await sessions.authorize(request);
   t.deepEqual(request.rawHeaders, [
     ...['Host', 'berth.example', 'X-Berth-Console', '1'],
     ...['Authorization', 'Bearer key-secret'],
   ]);
+});
+
+test('a session that was ended is refused everywhere, and so are two cookies', async (t) => {
+  const { api, stack } = t.context;
+  const { baseUrl } = stack;
+  const { id } = await createDisk(api);
+  const other = await stack.addControl();
+  await other.start();
+  const otherUrl = other.environment['PUBLIC_BASE_URL'] ?? '';
+  const signIn = async (): Promise<string> => {
+    const headers = { ...PAGE, authorization: `Bearer ${api.key}` };
+    const { cookie } = await call(baseUrl, 'POST', '/console/session', headers);
+    return cookie.split(';')[0] ?? '';
+  };
+  const [cookie, kept] = [await signIn(), await signIn()];
+  const statuses = async (sent: string): Promise<number[]> => {
+    const own = { ...PAGE, cookie: sent };
+    const at = [baseUrl, otherUrl].flatMap((url) => [`${url}/api/disks/${id}`, `${url}/${id}`]);
+    return Promise.all(at.map(async (url) => (await call(url, 'GET', '', own)).status));
+  };
+  // The new node knows no host yet.
+  await waitFor('both nodes', async () => (await statuses(cookie)).every((each) => each === 200));
+  for (const both of [`${cookie}; ${kept}`, `${kept};${cookie}`, `${cookie}; ${cookie}`]) {
+    t.deepEqual(await statuses(both), [401, 403, 401, 403]);
+  }
+  const ended = await call(baseUrl, 'DELETE', '/console/session', { ...PAGE, cookie });
+  t.regex(ended.cookie, /Max-Age=0/u);
+  await waitFor('the end to be noticed', async () => !(await statuses(cookie)).includes(200));
+  t.deepEqual(await statuses(kept), [200, 200, 200, 200]);
+  const shown = await call(baseUrl, 'GET', '/console/session', { ...PAGE, cookie });
+  t.deepEqual(JSON.parse(shown.body), { success: true, data: null });
+});
+
+test('an HTML object runs no script, whichever tier answers', async (t) => {
+  const { api, stack } = t.context;
+  const { id } = await createDisk(api);
+  const headers = { authorization: api.key };
+  for (const url of [stack.baseUrl, s3UrlOf(stack)]) {
+    for (const path of ['page.html', 'missing.html']) {
+      await fetch(`${url}/${id}/page.html`, { method: 'PUT', headers, body: '<script></script>' });
+      const { headers: got } = await fetch(`${url}/${id}/${path}`, { headers });
+      t.is(got.get('content-security-policy'), "default-src 'none'; sandbox", `${url} ${path}`);
+      t.is(got.get('x-content-type-options'), 'nosniff', `${url} ${path}`);
+    }
+  }
 });

@@ -7,6 +7,7 @@ import {
   varyByOrigin,
 } from '../../../shared/http/cross-origin.ts';
 import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
+import { SAFETY_HEADERS } from '../../../shared/http/safety-headers.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
 import type { ForwardTarget, RequestForwarder } from '../../../shared/links/forward-request.ts';
 import { newRequestId, requestIdPattern } from '../../../shared/ids.ts';
@@ -65,6 +66,7 @@ export class Exchange {
     this.#requestId = acceptableId.test(given) ? given : newRequestId();
     this.notes = { requestId: this.#requestId };
     response.setHeader('x-amz-request-id', this.#requestId);
+    for (const [name, value] of Object.entries(SAFETY_HEADERS)) response.setHeader(name, value);
     this.#progress = this.#endWithoutProgress(idleMsMax);
     response.once('close', () => {
       clearInterval(this.#progress);
