@@ -10,6 +10,7 @@ import { loadNetwork } from './net/network.ts';
 import { readProfiles } from './profiles.ts';
 import { parsePlace } from './transfer/place.ts';
 import { commandTree, inList } from './tree.ts';
+import { visible } from './text.ts';
 
 interface Candidate {
   readonly value: string;
@@ -153,7 +154,7 @@ export async function complete(all: readonly string[]): Promise<void> {
   const found = await candidates(root, all).catch(() => []); // A completion reports no errors.
   const lines = found
     .filter(({ value }) => value === FILES || value.startsWith(word))
-    .filter(({ value }) => !/[\n\t]/u.test(value))
+    .filter(({ value }) => visible(value) === value)
     .map(({ value, description }) =>
       description === undefined || description === '' ? value : `${value}\t${description}`,
     );

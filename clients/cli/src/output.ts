@@ -1,7 +1,7 @@
 import { styleText } from 'node:util';
 import { Progress, type Total } from './progress.ts';
 import { type Column, formatTable } from './table.ts';
-import { visible } from './text.ts';
+import { visible, visibleJson } from './text.ts';
 
 /** How results are printed. */
 export interface OutputOptions {
@@ -59,7 +59,7 @@ export class Output {
 
   json(value: unknown): void {
     const indent = process.stdout.isTTY ? 2 : undefined;
-    this.text(`${JSON.stringify(value, null, indent)}\n`);
+    this.text(`${visibleJson(value, indent)}\n`);
   }
 
   text(text: string): void {

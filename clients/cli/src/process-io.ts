@@ -2,6 +2,7 @@ import type { Writable } from 'node:stream';
 import type { OutputChunk, Process, ProcessExit } from '@berth/sdk';
 import { EndingSignals, SIGNALLED } from './ending-signals.ts';
 import { Failure } from './failure.ts';
+import { visible } from './text.ts';
 
 const KILLED = SIGNALLED + 9;
 /** The exit code of timeout(1). */
@@ -35,7 +36,8 @@ export function exitCodeOf({ status, exitCode, reason }: ProcessExit): number {
 function noteCutShort({ status, reason }: ProcessExit): void {
   if (status !== 'cancelled' && status !== 'timed_out') return;
   const behind = process.stdout.isTTY ? '\n' : ''; // A prompt may stand in the line.
-  process.stderr.write(`${behind}berth: the command did not end by itself: ${reason ?? status}.\n`);
+  const why = visible(reason ?? status);
+  process.stderr.write(`${behind}berth: the command did not end by itself: ${why}.\n`);
 }
 
 /** Kills the process when this program is to end, as a terminal does whose window is closed. */

@@ -8,7 +8,7 @@ import {
 } from '@berth/sdk';
 import { COMMANDS } from './commands/index.ts';
 import { EXIT, Failure, UnsavedFailure, UsageFailure } from './failure.ts';
-import { visible } from './text.ts';
+import { visible, visibleJson } from './text.ts';
 
 interface Explanation {
   /** For programs. */
@@ -77,7 +77,7 @@ export function reportFailure(error: unknown, argv: readonly string[]): number {
   const sentence = `${visible(message.trim().replace(/\.$/u, ''))}${next === undefined ? '.' : `: ${next}.`}`;
   process.stderr.write(
     isJson
-      ? `${JSON.stringify({ error: { code, message, ...(next === undefined ? {} : { next }) } })}\n`
+      ? `${visibleJson({ error: { code, message, ...(next === undefined ? {} : { next }) } })}\n`
       : `berth: ${sentence}\n`,
   );
   return exitCode;

@@ -1,12 +1,24 @@
+/** Control characters, C1 among them, and those that change the direction of text (UAX 9). */
+const CONTROLS = /[\p{Cc}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
+
+const escapeOf = (character: string): string =>
+  `\\u${(character.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`;
+
 /**
- * Control characters of names and messages are shown, never obeyed: they could rewrite the
- * terminal.
+ * Text of others, such as names and messages, for a terminal: control characters are shown, never
+ * obeyed, since they could rewrite it.
  */
 export const visible = (text: string): string =>
-  text.replace(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu, (character) => {
-    const escape = ESCAPES[character];
-    return escape ?? `\\u${(character.codePointAt(0) ?? 0).toString(16).padStart(4, '0')}`;
-  });
+  text.replace(CONTROLS, (character) => ESCAPES[character] ?? escapeOf(character));
+
+/**
+ * A value as JSON that a terminal may show: `JSON.stringify` leaves C1 controls and those of
+ * direction as they are.
+ */
+export const visibleJson = (value: unknown, indent?: number): string =>
+  JSON.stringify(value, null, indent).replace(CONTROLS, (character) =>
+    character === '\n' ? character : escapeOf(character),
+  );
 
 const ESCAPES: Readonly<Record<string, string>> = { '\n': '\\n', '\r': '\\r', '\t': '\\t' };
 

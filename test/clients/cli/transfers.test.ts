@@ -183,3 +183,47 @@ test('edit says where the text is when the editor fails, and when saving does', 
     t.is(await readFile(kept, 'utf8').catch(() => kept), 'first\nmore\n');
   }
 });
+
+const down = (path: string): Transfer => ({
+  direction: 'down',
+  from: { kind: 'remote', name: 'work', path: 'copy' },
+  to: { kind: 'local', path },
+});
+
+test('a download writes nothing through a link below its target', async (t) => {
+  await using target = await temporaryDirectory();
+  await using outside = await temporaryDirectory();
+  await using disk = await FaultyDisk.start(t.context.api, {
+    ...{ 'copy/in/deep/čaj': 'new', 'copy/link/file': 'new', 'copy/file/below': 'new' },
+    ...{ 'copy/named': 'new', 'copy/plain': 'new' },
+  });
+  await makeFiles(outside.path, { file: 'old', named: 'old' });
+  await makeFiles(target.path, { file: 'old' });
+  await symlink(outside.path, join(target.path, 'link'));
+  await symlink(join(outside.path, 'named'), join(target.path, 'named'));
+  const remote = await remoteFiles(disk);
+  for (const work of [
+    () => sync(down(target.path), { remote, output, jobs: 4, deletes: false, isDry: false }),
+    () => copy(down(`${target.path}/`), { remote, output, jobs: 4 }),
+  ]) {
+    const isSync = (await readFile(join(target.path, 'plain')).catch(() => '')) === '';
+    const { failed } = await work();
+    const paths = failed.map(({ path }) => path).toSorted();
+    t.deepEqual(paths, isSync ? ['file/below', 'link/file'] : []);
+    t.is(await readFile(join(outside.path, 'file'), 'utf8'), 'old');
+    t.is(await readFile(join(outside.path, 'named'), 'utf8'), 'old');
+    t.is(await readFile(join(target.path, 'named'), 'utf8'), 'new');
+    t.is(await readFile(join(target.path, 'in/deep/čaj'), 'utf8'), 'new');
+  }
+  // The copy of a directory into another takes its name there, which may be a link, too.
+  await rm(join(target.path, 'copy'), { recursive: true });
+  await symlink(outside.path, join(target.path, 'copy'));
+  await t.throwsAsync(copy(down(`${target.path}/`), { remote, output, jobs: 4 }), {
+    message: /is a link or a file/u,
+  });
+  t.is(await readFile(join(outside.path, 'file'), 'utf8'), 'old');
+  // A link that the user names is the user's word.
+  const named = await copy(down(join(target.path, 'copy/')), { remote, output, jobs: 4 });
+  t.deepEqual(named.failed, []);
+  t.is(await readFile(join(outside.path, 'copy/plain'), 'utf8'), 'new');
+});

@@ -4,6 +4,7 @@ import { leaf } from '../command.ts';
 import { opened, openedForSessions } from '../context.ts';
 import { findSandboxForSession } from '../find.ts';
 import { configDirectory } from '../profiles.ts';
+import { visible } from '../text.ts';
 
 const keyDirectory = (): string => join(configDirectory(), 'ssh');
 const SUFFIX = /\.berth$/u;
@@ -29,7 +30,7 @@ ProxyCommand. "berth sandbox ssh-config" prints what belongs into ~/.ssh/config.
       ]);
       const stream = Duplex.from({ readable: process.stdin, writable: process.stdout });
       await serveSsh(sandbox, stream, await hostKey(keyDirectory()), (error) => {
-        process.stderr.write(`berth: ${(error as Error).message}\n`);
+        process.stderr.write(`berth: ${visible((error as Error).message)}\n`);
       });
       process.exit(); // Standard input may still be open.
     });

@@ -9,7 +9,8 @@ import {
   counted,
   lookAt,
   makeDirectories,
-  parentOf,
+  makeDirectoriesBelow,
+  parentPath,
   pathBelow,
   walk,
   writeFileWhole,
@@ -163,7 +164,8 @@ async function copyDown(
     return counter.countFile();
   }
   const skipped: string[] = [];
-  await makeDirectories(target);
+  if (target === to.path) await makeDirectories(target);
+  else await makeDirectoriesBelow(to.path, name);
   await forEachOf(remote.list(from.path), jobs, async (entry) => {
     if (entry.type === 'other') skipped.push(entry.path);
     else await attempts.of(entry.path, () => download(entry, target, counter));
@@ -177,9 +179,10 @@ export async function download(
   target: string,
   counter: Counter,
 ): Promise<void> {
-  const local = pathBelow(target, bytes ?? path);
-  if (type === 'directory') return makeDirectories(local);
-  await makeDirectories(parentOf(local));
+  const name = bytes ?? path;
+  const local = pathBelow(target, name);
+  if (type === 'directory') return makeDirectoriesBelow(target, name);
+  await makeDirectoriesBelow(target, parentPath(name));
   const content = counted(await read(), counter.countBytes);
   await writeFileWhole(local, content, { mode, modifiedAt });
   counter.countFile();

@@ -1,10 +1,11 @@
 import { isUtf8 } from 'node:buffer';
 import { createHash } from 'node:crypto';
 import { createReadStream, rmSync } from 'node:fs';
-import { mkdir, open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
+import { lstat, mkdir, open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
 import { dirname, join, sep } from 'node:path';
 import type { FileContent, FilePath } from '@berth/sdk';
 import { Failure } from '../failure.ts';
+import { visible } from '../text.ts';
 
 /** Something below a local directory. */
 export interface LocalEntry {
@@ -201,12 +202,52 @@ const entryOf = (directory: LocalPath, name: FilePath): LocalPath =>
     : Buffer.concat([Buffer.from(directory), Buffer.from('/'), Buffer.from(name)]);
 
 /** The directory that something lies in. */
-export const parentOf = (path: LocalPath): LocalPath =>
+const parentOf = (path: LocalPath): LocalPath =>
   typeof path === 'string' ? dirname(path) : path.subarray(0, path.lastIndexOf('/'));
 
-export const makeDirectories = async (path: LocalPath): Promise<void> => {
+/** Makes the directory that a caller has named. */
+export const makeDirectories = async (path: string): Promise<void> => {
   await mkdir(path, { recursive: true });
 };
+
+/**
+ * Makes directories below one that the caller has named, unless they are there. A link in their
+ * place is not followed: it may lead anywhere, and the names come from others.
+ * @param path of the innermost one, from `directory`; empty: `directory` itself
+ * @throws Failure when something else is in the place of one
+ */
+export async function makeDirectoriesBelow(directory: string, path: FilePath): Promise<void> {
+  await makeDirectories(directory);
+  if (path.length === 0) return;
+  const names =
+    typeof path === 'string'
+      ? path.split('/')
+      : Buffer.from(path)
+          .toString('latin1')
+          .split('/')
+          .map((name) => Buffer.from(name, 'latin1'));
+  let at: LocalPath = directory;
+  for (const name of names) {
+    at = entryOf(at, name);
+    await mkdir(at).catch(ignoreExisting);
+    if ((await lstat(at)).isDirectory()) continue;
+    throw new Failure(
+      `${visible(String(at))} is a link or a file, where a directory is needed`,
+      'move it away; links are not followed',
+    );
+  }
+}
+
+const ignoreExisting = (error: NodeJS.ErrnoException): void => {
+  if (error.code !== 'EEXIST') throw error;
+};
+
+/** The directory that something lies in; empty: the one that its path begins in. */
+export function parentPath(path: FilePath): FilePath {
+  if (typeof path === 'string') return path.slice(0, Math.max(0, path.lastIndexOf('/')));
+  const bytes = Buffer.from(path);
+  return bytes.subarray(0, Math.max(0, bytes.lastIndexOf('/')));
+}
 
 /** The MD5 of a file in hex, as the object API shows it. */
 export async function md5Of(path: string, size: number): Promise<string> {
