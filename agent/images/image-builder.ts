@@ -13,6 +13,7 @@ import {
   type ResolvedImage,
   resolveImage,
 } from './image-build.ts';
+import { originOf } from './image-origins.ts';
 import {
   type BringOptions,
   type BuildProgress,
@@ -58,9 +59,9 @@ interface Build {
   readonly resolved: ResolvedImage | undefined;
   /**
    * `registry`: this host has the image, and its region lacks it. `region`: its caller cannot have
-   * it pulled here.
+   * it pulled here. `source`: from the caller's own repository, whatever is here already.
    */
-  readonly from: 'anywhere' | 'registry' | 'region';
+  readonly from: 'anywhere' | 'registry' | 'region' | 'source';
 }
 
 /** Builds images on this host, a few at a time; those who want the same one wait for one build. */
@@ -129,6 +130,9 @@ export class ImageBuilder implements ImageBringer {
     onProgress({ step: 'waiting', bytesDone: 0, bytesTotal: 0 });
     const build = await this.#identify(source, options);
     const from = this.#mayPull(options) ? 'anywhere' : 'region';
+    if (build.resolved !== undefined && !(await this.#isOpenTo(build))) {
+      await this.#build({ ...build, from: 'source' }, options);
+    }
     for (;;) {
       const held = await this.#deps.store.hold(build.digest, { tree });
       if (held === undefined) {
@@ -139,6 +143,13 @@ export class ImageBuilder implements ImageBringer {
         return held;
       }
     }
+  }
+
+  /** Whether a caller who got the manifest from this source may have what is here. */
+  async #isOpenTo({ digest, source: { reference } }: Omit<Build, 'from'>): Promise<boolean> {
+    const { store, region } = this.#deps;
+    const origin = originOf(reference);
+    return (await store.hasOrigin(digest, origin)) || region.hasOrigin(digest, origin);
   }
 
   #mayPull({ accountId }: BringOptions): boolean {
@@ -241,8 +252,8 @@ export class ImageBuilder implements ImageBringer {
   ): Promise<void> {
     const { storage, store, region } = this.#deps;
     storage.refuseIfLow();
-    // Built from another source meanwhile.
-    if (from === 'registry' ? await region.has(digest, signal) : store.has(digest)) return;
+    const isThere = from === 'registry' ? await region.has(digest, signal) : store.has(digest);
+    if (isThere && from !== 'source') return; // Built by another build in the meantime.
     const full = new AbortController();
     const timer = setInterval(() => {
       if (!storage.isLow) return;
@@ -252,12 +263,15 @@ export class ImageBuilder implements ImageBringer {
     }, LOOK_MS);
     const run = { signal: AbortSignal.any([signal, full.signal]), onProgress };
     try {
-      if (from !== 'registry' && (await buildFromRegion(this.#deps, digest, run))) return;
+      const isRegional = from === 'anywhere' || from === 'region';
+      if (isRegional && (await buildFromRegion(this.#deps, digest, run))) return;
       if (from === 'region') throw notEnabled();
       await this.#withRegistry(source, async (registry) => {
         const image = resolved ?? (await resolveImage(registry, this.#deps, run.signal, digest));
         await buildFromRegistry(this.#deps, registry, image, run);
       });
+      const origin = originOf(source.reference);
+      await Promise.all([store, region].map((each) => each.noteOrigin(digest, origin)));
     } finally {
       clearInterval(timer);
     }

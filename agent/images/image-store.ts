@@ -11,6 +11,7 @@ import { mountReadOnly, unmountLeftover } from '../disks/disk-mount.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { syncPath, writeDurably } from '../system/write-durably.ts';
+import { hasOrigin, noteOrigin } from './image-origins.ts';
 import type { BuiltImage, HeldImage, ImageConfig, ImagePlatform } from './built-image.ts';
 
 const RECORD = 'image.json';
@@ -134,6 +135,19 @@ export class ImageStore {
     return this.#entries.has(digest);
   }
 
+  /** Whether the image was pulled whole from this repository (image-origins.ts). */
+  hasOrigin(digest: string, origin: string): Promise<boolean> {
+    return hasOrigin(this.#pathOf(digest), origin);
+  }
+
+  async noteOrigin(digest: string, origin: string): Promise<void> {
+    await noteOrigin(this.#pathOf(digest), origin);
+  }
+
+  #pathOf(digest: string): string {
+    return join(this.#directory, nameOf(digest));
+  }
+
   /**
    * Takes an image over from where it was made; durable when it returns. One that was made twice,
    * from two sources, is taken once.
@@ -181,8 +195,7 @@ export class ImageStore {
 
   async #place(partial: string, made: MadeImage): Promise<void> {
     if (this.#entries.has(made.digest)) return;
-    const name = nameOf(made.digest);
-    const directory = join(this.#directory, name);
+    const directory = this.#pathOf(made.digest);
     await writeDurably(partial, RECORD, JSON.stringify(made));
     await failpoint('place image', () => rename(partial, directory));
     await syncPath(this.#directory);

@@ -9,6 +9,7 @@ import { run } from '../system/spawn.ts';
 import type { RegionStorage } from '../system/region-storage.ts';
 import { syncPath } from '../system/write-durably.ts';
 import type { ImagePlatform } from './built-image.ts';
+import { hasOrigin, noteOrigin } from './image-origins.ts';
 import { ImageFailure } from './image-source.ts';
 import type { UsedImage } from './image-store.ts';
 import { readFileWithin } from '../system/read-file-within.ts';
@@ -119,6 +120,15 @@ export class RegionStore {
       if (!(error instanceof ImageFailure)) throw error;
       return !(await this.removeIfDamaged(digest, signal));
     }
+  }
+
+  /** Whether the image was pulled whole from this repository (image-origins.ts). */
+  hasOrigin(digest: string, origin: string): Promise<boolean> {
+    return hasOrigin(this.#pathOf(digest), origin);
+  }
+
+  async noteOrigin(digest: string, origin: string): Promise<void> {
+    await noteOrigin(this.#pathOf(digest), origin);
   }
 
   /**

@@ -13,6 +13,7 @@ import { ImageFailure } from '../../../agent/images/image-source.ts';
 import { ImageEviction } from '../../../agent/images/image-eviction.ts';
 import { digestOf } from '../../../agent/images/oci-layout.ts';
 import { RegionStore } from '../../../agent/images/region-store.ts';
+import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
 import { createLogger } from '../../../shared/log.ts';
 import { MiB } from '../../../shared/units.ts';
 import { isFull } from '../../helpers/full.ts';
@@ -352,3 +353,43 @@ test.serial(
     held[0]?.release();
   },
 );
+
+test.serial('a leaked manifest opens no layers of another repository', async (t) => {
+  const image = imageOf([layerOf([{ name: 'secret', content: Buffer.from('čaj') }])]);
+  const reference = await registry.push('secret', 'one', image);
+  const points: string[] = [];
+  interceptFailpoints(async (point) => void points.push(point));
+  t.teardown(() => interceptFailpoints(undefined));
+  const pulls = (): number => points.filter((point) => point === 'before pull image').length;
+  (await host.builder.bring({ reference }, { accountId })).release();
+  t.is(pulls(), 1);
+  served.answer = (request, response) => {
+    const { url = '' } = request;
+    response.statusCode = url.includes('/blobs/') ? 404 : 200;
+    response.setHeader('content-type', image.mediaType);
+    response.end(url.includes('/manifests/') ? image.manifest : '{}');
+  };
+  const leaked = { reference: `${urlOf(played)}/leaked:one` };
+  const registries = [registry, { url: `http://${urlOf(played)}` }];
+  const second = await openImageHost(directory, registries, { name: 'host-b' });
+  t.teardown(() => second.close());
+  // The first host has the image, the second one's region does.
+  for (const { builder } of [host, second]) {
+    await t.throwsAsync(builder.bring(leaked, { accountId: 'spy' }), { instanceOf: ImageFailure });
+  }
+  // From its own repository nobody pulls it again, on either host.
+  const before = pulls();
+  for (const { builder } of [host, second, second]) {
+    (await builder.bring({ reference }, { accountId: 'friend' })).release();
+  }
+  t.is(pulls(), before);
+  const again = second.builder.bring(leaked, { accountId: 'spy' });
+  await t.throwsAsync(again, { instanceOf: ImageFailure });
+  // A caller with every layer in another repository proves it by one pull from there.
+  const other = { reference: await registry.push('given', 'one', image) };
+  const begun = pulls();
+  for (const account of ['other', 'third']) {
+    (await host.builder.bring(other, { accountId: account })).release();
+  }
+  t.is(pulls(), begun + 1);
+});
