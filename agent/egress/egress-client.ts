@@ -1,6 +1,7 @@
 import { once } from 'node:events';
-import { type IncomingMessage, request } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import { text } from 'node:stream/consumers';
+import { awaitAnswer, beginRequest } from '../../shared/http/send-request.ts';
 import { parseJson } from '../../shared/json.ts';
 
 const ANSWER_MS_MAX = 10_000;
@@ -39,9 +40,11 @@ export class EgressClient {
     body: unknown,
     signal: AbortSignal,
   ): Promise<IncomingMessage> {
-    const sent = request({ socketPath: this.#socketPath, method, path, signal, agent: false });
+    const sent = beginRequest(false, {
+      ...{ socketPath: this.#socketPath, method, path, signal },
+      agent: false,
+    });
     sent.end(body === undefined ? undefined : JSON.stringify(body));
-    const [answer] = (await once(sent, 'response')) as [IncomingMessage];
-    return answer;
+    return awaitAnswer(sent);
   }
 }

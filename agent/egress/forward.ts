@@ -81,7 +81,6 @@ function send(exchange: Exchange, planned: UpstreamRequest, isRetry = false): vo
     if (!response.writableFinished) upstream.destroy();
   });
   request.pipe(upstream);
-  upstream.flushHeaders();
 }
 
 /** RFC 9110, 9.2.2: what else a proxy may not repeat by itself could have its effect twice. */

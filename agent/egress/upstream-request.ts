@@ -1,6 +1,6 @@
-import { type ClientRequest, type IncomingMessage, request as requestPlain } from 'node:http';
-import { request as requestSecure } from 'node:https';
+import type { ClientRequest, IncomingMessage } from 'node:http';
 import { isIPv4 } from 'node:net';
+import { beginRequest, flushHead } from '../../shared/http/send-request.ts';
 import type { Brokering } from '../../shared/network/egress-rules.ts';
 import { toAddresses } from './connect.ts';
 import { FIXED_RULES } from './egress-settings.ts';
@@ -154,7 +154,10 @@ function brokeredHeaders(sent: readonly RawHeader[], { headers }: Brokering): Ra
   return [...kept, ...plainAnswers, ...added];
 }
 
-/** Begins to send a request; the body is the caller's to send. @param extra headers of the hop */
+/**
+ * Sends the head of a request; the body is the caller's to send.
+ * @param extra headers of the hop
+ */
 export function openRequest(
   { slot }: GuestConnection,
   planned: UpstreamRequest,
@@ -168,9 +171,11 @@ export function openRequest(
     headers: [...headers.flat(), ...extra],
     timeout: PROXY_LIMITS.idleMs,
   };
-  const sent = isSecure
-    ? requestSecure({ ...options, agent: agents.secure })
-    : requestPlain({ ...options, agent: agents.plain });
+  const sent = beginRequest(isSecure, {
+    ...options,
+    agent: isSecure ? agents.secure : agents.plain,
+  });
+  flushHead(sent);
   sent.on('timeout', () => sent.destroy(new Error('the server does not answer')));
   return sent;
 }

@@ -1,8 +1,9 @@
-import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { connect, createServer as createTcpServer, type Server, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { runInBackground } from '../../shared/background.ts';
+import { awaitAnswer, beginRequest } from '../../shared/http/send-request.ts';
 import { STRICT_HTTP } from '../../shared/http/strict-http.ts';
 import { ClosedAddressError, type KnownRegistry, type RegistryRules } from './registry-rules.ts';
 
@@ -108,13 +109,11 @@ async function forward(
     const { 'proxy-connection': _hop, ...headers } = incoming.headers;
     const { method } = incoming;
     const path = `${url.pathname}${url.search}`;
-    const upstream = request({ host: address, port, method, path, headers, timeout: IDLE_MS_MAX });
+    const wanted = { host: address, port, method, path, headers, timeout: IDLE_MS_MAX };
+    const upstream = beginRequest(false, wanted);
     upstream.once('timeout', () => upstream.destroy());
-    const answered = Promise.withResolvers<IncomingMessage>();
-    upstream.once('response', answered.resolve);
-    upstream.once('error', answered.reject);
     incoming.pipe(upstream);
-    const answer = await answered.promise;
+    const answer = await awaitAnswer(upstream);
     traffic.count(answer);
     outgoing.writeHead(answer.statusCode ?? 502, answer.headers);
     await pipeline(answer, outgoing);

@@ -1,7 +1,7 @@
-import { request as httpRequest } from 'node:http';
-import { request as httpsRequest } from 'node:https';
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { urlToHttpOptions } from 'node:url';
+import { beginRequest } from '../../shared/http/send-request.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { type ClusterTls, partTlsOptions } from '../../shared/tls/part-connections.ts';
 import { connectedSocket } from '../network/connected-socket.ts';
@@ -80,13 +80,11 @@ function openTunnel(
   const fail = (fault: DoorFault, cause?: unknown): void =>
     reject(new DoorError(fault, 'the host of the sandbox gave no connection', { cause }));
   // Encryption does not depend on what the directory says.
-  const opening =
-    tls === undefined
-      ? httpRequest(url, { headers, agent: false })
-      : httpsRequest(url.replace(/^http:/u, 'https:'), {
-          ...{ headers, agent: false },
-          ...partTlsOptions(tls),
-        });
+  const opening = beginRequest(tls !== undefined, {
+    ...urlToHttpOptions(new URL(tls === undefined ? url : url.replace(/^http:/u, 'https:'))),
+    ...{ headers, agent: false },
+    ...partTlsOptions(tls),
+  });
   const overdue = setTimeout(
     () => {
       fail('timeout');

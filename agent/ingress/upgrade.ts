@@ -1,7 +1,8 @@
-import { Agent, type IncomingMessage, request as httpRequest } from 'node:http';
+import { Agent, type IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type Duplex, pipeline } from 'node:stream';
 import { ExactResponse } from '../../shared/http/exact-response.ts';
+import { beginRequest } from '../../shared/http/send-request.ts';
 import { answerOf, ANSWERS, answerUpgrade, type OwnAnswer } from './answers.ts';
 import { DoorError } from './door-error.ts';
 import { answerHeaders, reasonOf } from './forward-headers.ts';
@@ -56,7 +57,7 @@ async function handshake(parts: Upgrade, upstream: Socket): Promise<void> {
     isAnswered = true;
     upstream.destroy();
   };
-  const sent = httpRequest({
+  const sent = beginRequest(false, {
     agent: new OneConnection(upstream),
     ...{ method: 'GET', path: request.url, setHost: false },
     headers: [...headers, 'Connection', 'Upgrade', 'Upgrade', 'websocket'],

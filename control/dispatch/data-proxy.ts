@@ -5,11 +5,12 @@ import {
   type DataRequest,
   FILE_REQUEST_HEADERS,
 } from '../../shared/links/data-protocol.ts';
+import { whenClosed } from '../../shared/http/send-request.ts';
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import { AppError, errnoOf, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { checkTaken, type PartAuth, PartRequests } from '../../shared/links/part-requests.ts';
-import type { AgentHub } from './agent-hub.ts';
+import type { KnownHosts } from './placement.ts';
 
 const FREE_SOCKETS_PER_HOST = 16;
 
@@ -36,7 +37,7 @@ const passedOn = (headers: IncomingHttpHeaders): string[] =>
   });
 
 export interface DataProxyOptions {
-  readonly hub: AgentHub;
+  readonly hub: Pick<KnownHosts, 'find'>;
   readonly auth: PartAuth;
   /** At the same time. */
   readonly downloadsMax: number;
@@ -46,7 +47,7 @@ export interface DataProxyOptions {
 
 /** This node's way to the hosts' data endpoints. */
 export class DataProxy {
-  readonly #hub: AgentHub;
+  readonly #hub: Pick<KnownHosts, 'find'>;
   readonly #requests: PartRequests;
   readonly #places: FairShares;
   readonly #proxies: readonly string[];
@@ -67,7 +68,7 @@ export class DataProxy {
     const place = this.#takePlace(call);
     try {
       const answer = await this.#ask(call);
-      answer.once('close', () => place[Symbol.dispose]());
+      whenClosed(answer, () => place[Symbol.dispose]());
       return answer;
     } catch (error) {
       place[Symbol.dispose]();

@@ -1,8 +1,8 @@
-import { once } from 'node:events';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { AppError, toError } from '../../shared/errors.ts';
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import { framingOf } from '../../shared/http/http-framing.ts';
+import { awaitAnswer, whenClosed } from '../../shared/http/send-request.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { FILE_REQUEST_HEADERS } from '../../shared/links/data-protocol.ts';
 import { FILES_PATH, filesClaims, type FilesRequest } from '../../shared/links/files-protocol.ts';
@@ -47,7 +47,7 @@ export class FilesProxy {
         throw toFailure(call, toError(error));
       });
       checkTaken(answer);
-      answer.once('close', () => place[Symbol.dispose]());
+      whenClosed(answer, () => place[Symbol.dispose]());
       return answer;
     } catch (error) {
       place[Symbol.dispose]();
@@ -85,8 +85,7 @@ export class FilesProxy {
     upload?.once('close', () => {
       if (!upload.complete) request.destroy(new Error('the upload was cut'));
     });
-    const [answer] = (await once(request, 'response')) as [IncomingMessage];
-    request.on('error', () => undefined); // Told by the answer's own stream as well.
+    const answer = await awaitAnswer(request);
     upload?.unpipe(request);
     return answer;
   }

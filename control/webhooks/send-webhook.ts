@@ -1,8 +1,8 @@
-import { type ClientRequest, request as httpRequest } from 'node:http';
-import { request as httpsRequest } from 'node:https';
 import { isIP } from 'node:net';
+import { urlToHttpOptions } from 'node:url';
 import { Webhook as Signer } from 'standardwebhooks';
 import { toError } from '../../shared/errors.ts';
+import { awaitAnswer, beginRequest } from '../../shared/http/send-request.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { reachableLookup } from '../../shared/reachable-lookup.ts';
 import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
@@ -41,16 +41,6 @@ export function whyNoWebhook(text: string, networks: ReachableNetworks): string 
 const bodyOf = (event: ActivityEvent): string =>
   JSON.stringify({ type: event.eventType, timestamp: event.createdAt, data: event });
 
-/** Redirects are answers like others: they are not followed. */
-const answerOf = (sent: ClientRequest): Promise<number> =>
-  new Promise((resolve, reject) => {
-    sent.once('error', reject);
-    sent.once('response', (answer) => {
-      resolve(answer.statusCode ?? 0);
-      sent.destroy(); // The rest of the receiver's answer is not read.
-    });
-  });
-
 /**
  * Sends an event once, signed as Standard Webhooks says (`webhook-id`, `webhook-timestamp`,
  * `webhook-signature`), on a connection of its own to an address that was checked. Never throws.
@@ -65,9 +55,10 @@ export async function sendWebhook(
   const refusal = whyNoWebhook(url, networks);
   if (refusal !== undefined) return { problem: refusal };
   const signal = AbortSignal.timeout(LIMITS.webhookAnswerMsMax);
-  const begin = url.startsWith('https:') ? httpsRequest : httpRequest;
   try {
-    const sent = begin(url, {
+    const target = new URL(url);
+    const sent = beginRequest(target.protocol === 'https:', {
+      ...urlToHttpOptions(target),
       method: 'POST',
       agent: false,
       lookup: reachableLookup(networks, privateAddress, (name) => resolveName(name, signal)),
@@ -82,7 +73,9 @@ export async function sendWebhook(
       },
     });
     sent.end(body);
-    const status = await answerOf(sent);
+    // Redirects are answers like others: they are not followed.
+    const { statusCode: status = 0 } = await awaitAnswer(sent);
+    sent.destroy(); // The rest of the receiver's answer is not read.
     if (status >= 200 && status < 300) return { status };
     return { status, problem: `the receiver answered ${status}` };
   } catch (thrown) {

@@ -1,9 +1,9 @@
-import { once } from 'node:events';
 import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
 import { pipeline } from 'node:stream/promises';
 import Type from 'typebox';
 import { lingerAfterAnswer } from '../http/early-answer.ts';
 import { type BodyFraming, framingOf } from '../http/http-framing.ts';
+import { awaitAnswer } from '../http/send-request.ts';
 import { checkTaken, endToEndHeaders, type PartAuth, PartRequests } from './part-requests.ts';
 import type { Claims } from './single-use-token.ts';
 import { compile } from '../validate.ts';
@@ -107,8 +107,7 @@ export class RequestForwarder {
     response.once('close', () => upstream.destroy());
     upstream.once('continue', () => response.writeContinue());
     sendBody(request, upstream, framing);
-    const [answer] = (await once(upstream, 'response')) as [IncomingMessage];
-    upstream.on('error', () => undefined);
+    const answer = await awaitAnswer(upstream);
     checkTaken(answer);
     if (!request.complete) {
       request.unpipe(upstream); // The answer is here: the rest of the body is not needed.

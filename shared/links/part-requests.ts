@@ -1,17 +1,16 @@
 import { createHash } from 'node:crypto';
-import { once } from 'node:events';
-import {
-  type Agent,
-  type ClientRequest,
-  type IncomingMessage,
-  request as httpRequest,
-  type RequestListener,
-  type ServerResponse,
+import type {
+  Agent,
+  ClientRequest,
+  IncomingMessage,
+  RequestListener,
+  ServerResponse,
 } from 'node:http';
-import { request as httpsRequest } from 'node:https';
 import { dataErrorHeaders, readDataError } from './data-protocol.ts';
 import { lingerAfterAnswer } from '../http/early-answer.ts';
 import { AppError } from '../errors.ts';
+import { awaitAnswer, beginRequest } from '../http/send-request.ts';
+import { LIMITS } from '../limits.ts';
 import { type BodyFraming, framingHeaders, framingOf, mayHaveBody } from '../http/http-framing.ts';
 import type { Logger } from '../log.ts';
 import { currentTraceparent } from '../spans.ts';
@@ -57,16 +56,6 @@ function digestOf({ method, target, framing, rawHeaders }: Head): string {
   return createHash('sha256').update(JSON.stringify(parts)).digest('base64url');
 }
 
-/**
- * Makes Node write the head byte by byte as it was read. For a request that expects 100-continue
- * Node would encode it as UTF-8, which changes bytes above 127. Call this once the head is queued
- * and before anything is written.
- */
-function keepHeadBytes(sent: ClientRequest): void {
-  const queued = Reflect.get(sent, 'outputData') as { encoding?: string | undefined }[];
-  for (const part of queued) part.encoding = 'latin1';
-}
-
 /** The purpose of a request. A token for one purpose is refused for the other. */
 export type PartPurpose = 'agent-data' | 'object-forward' | 'sandbox-files' | 'link-request';
 
@@ -90,12 +79,12 @@ export interface PartAuth {
 /** The sending side. Connections are kept alive. */
 export class PartRequests {
   readonly #secrets: Ring<string>;
-  readonly #send: typeof httpRequest;
+  readonly #isSecure: boolean;
   readonly #agent: Agent;
 
   constructor({ clusterSecrets, clusterTls }: PartAuth, freeSocketsPerHost: number) {
     this.#secrets = clusterSecrets;
-    this.#send = clusterTls === undefined ? httpRequest : httpsRequest;
+    this.#isSecure = clusterTls !== undefined;
     this.#agent = partAgent(clusterTls, { keepAlive: true, maxFreeSockets: freeSocketsPerHost });
   }
 
@@ -118,11 +107,12 @@ export class PartRequests {
       ...framingHeaders(framing),
       ...[PROOF_HEADER, token],
     ];
-    const sent = this.#send({
+    const sent = beginRequest(this.#isSecure, {
       agent: this.#agent,
       ...{ hostname, port, method, path: target, headers, signal },
+      // An answer may repeat what the request gave, such as the values of `response-*` parameters.
+      maxHeaderSize: LIMITS.internalHeaderBytesMax,
     });
-    keepHeadBytes(sent);
     sent.once('response', () => {
       if (!sent.writableFinished) sent.shouldKeepAlive = false;
     });
@@ -142,12 +132,9 @@ export class PartRequests {
     );
     try {
       request.end();
-      const [answer] = (await once(request, 'response')) as [IncomingMessage];
-      return answer;
+      return await awaitAnswer(request);
     } finally {
       clearTimeout(overdue);
-      // Later errors are told by the answer's own stream as well.
-      request.on('error', () => undefined);
     }
   }
 

@@ -15,12 +15,22 @@ const sources = await Promise.all(
   }),
 ).then((all) => all.flat());
 
-/** The names that a file imports from these modules of Node. */
+/** The values, not types, that a file imports from these modules of Node, as it names them. */
 const importsOf = (text: string, modules: RegExp): string =>
-  [...text.matchAll(/import ([^;]*?) from '([^']+)'/gu)]
+  [...text.matchAll(/import (?!type )([^;]*?) from '([^']+)'/gu)]
     .filter(([, , from = '']) => modules.test(from))
-    .map(([, what = '']) => what)
+    .map(([, what = '']) => what.replaceAll(/\btype \w+/gu, ''))
     .join();
+
+test('all requests are begun where their failures have a listener', (t) => {
+  const begins = sources.filter(({ text }) =>
+    /\b(?:request|get|ClientRequest)\b|\*|\w+ *$/u.test(importsOf(text, /^node:https?$/u)),
+  );
+  t.deepEqual(
+    begins.map(({ name }) => name),
+    ['shared/http/send-request.ts'],
+  );
+});
 
 test('all HTTP servers make their responses byte for byte', (t) => {
   const servers = sources.filter(({ text }) =>

@@ -11,6 +11,7 @@ import { newAccountId, newHostId, newSandboxId, routeIdOf } from '../../../share
 import { createHttpMetrics } from '../../../shared/http/http-server.ts';
 import { createLogger } from '../../../shared/log.ts';
 import { Registry } from '../../../shared/metrics.ts';
+import { GARBAGE_ANSWERS } from '../../helpers/garbage-answers.ts';
 import { ALLOWED, bytesOf, FORBIDDEN, treacherousTexts } from '../../helpers/header-bytes.ts';
 
 const ID = newSandboxId();
@@ -291,6 +292,21 @@ for (const [name, [asked, answerWith]] of Object.entries(answers)) {
       caller.socket.write(`${asked.slice(0, -2)}${headed(value)}\r\n`, 'latin1');
       await caller.until('\r\n\r\n');
       t.true(seen.includes(headed(value)), seen);
+      caller.socket.destroy();
+    }
+  });
+}
+
+for (const [name, pieces] of Object.entries(GARBAGE_ANSWERS)) {
+  test(`the ingress outlives a guest's answer: ${name}`, async (t) => {
+    const { port } = await start(t, (socket) => {
+      socket.write(pieces.join(''), 'latin1');
+      setImmediate(() => socket.end());
+    });
+    for (const request of [GET, POST, ASK_UPGRADE]) {
+      const caller = new Caller(port, request);
+      await caller.until('HTTP/1.1 ').catch(() => undefined);
+      t.regex(caller.text, /^(?:$|HTTP\/1\.1 (?:101|200|204|502|504) )/u);
       caller.socket.destroy();
     }
   });
