@@ -205,7 +205,7 @@ async function openIngress(
   { config, hostId, directory, host: { sandboxes }, log }: Parts,
   metrics: IngressMetrics,
 ): Promise<Ingress> {
-  const { clusterSecrets, region, redis, tls: clusterTls } = config.cluster;
+  const { clusterSecrets, region, redis, tls: clusterTls, log: logSettings } = config.cluster;
   const registry = sandboxes?.registry;
   const { hosts } = directory;
   const ingress = new Ingress({ hostId, clusterSecrets, hosts, registry, metrics, log });
@@ -213,7 +213,7 @@ async function openIngress(
   const { threads, ...settings } = config.ingress;
   const { ingress: connections, trustedProxies } = config.http;
   const shared = { connections, trustedProxies, hostId, region, redis, clusterTls };
-  await ingress.listen({ ...settings, ...shared }, threads);
+  await ingress.listen({ ...settings, ...shared, log: logSettings }, threads);
   log.info({ port: settings.port, zone: settings.zone, threads }, 'ingress:listening');
   return ingress;
 }

@@ -31,8 +31,8 @@ const SPANS = script(`
 `);
 const OBSERVE = script(`
   import { createLogger } from ${JSON.stringify(moduleUrl('shared/log.ts'))};
-  export const observe = async ({ cluster: { region } }, service, identity) =>
-    createLogger(service, { ...identity, region });
+  export const observe = async ({ cluster: { region, log } }, service, identity) =>
+    createLogger(service, { ...identity, region }, log);
 `);
 
 /** Loads these instead of the modules; both sides have the hook, and one has nothing to replace. */

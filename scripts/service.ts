@@ -4,7 +4,6 @@ import { readFile } from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Backoff } from '../shared/backoff.ts';
-import type { Env } from './env-file.ts';
 import { paths } from './local-paths.ts';
 import { endProcess, identify, killGroup, type ProcessId } from '../shared/process-id.ts';
 import type { ServiceSpec } from './procfile.ts';
@@ -19,7 +18,7 @@ const DEATHS_BEFORE_READY_MAX = 3;
 /** Supervises one process of the stack: starts it, restarts it when it dies, and stops it. */
 export class Service {
   readonly spec: ServiceSpec;
-  readonly #env: Env;
+  readonly #env: NodeJS.ProcessEnv;
   readonly #report: (line: string) => void;
   readonly #started: () => void;
   readonly #log: string;
@@ -33,7 +32,13 @@ export class Service {
   #restart: NodeJS.Timeout | undefined;
   #stopping = false;
 
-  constructor(spec: ServiceSpec, env: Env, report: (line: string) => void, started: () => void) {
+  /** @param env its whole environment */
+  constructor(
+    spec: ServiceSpec,
+    env: NodeJS.ProcessEnv,
+    report: (line: string) => void,
+    started: () => void,
+  ) {
     this.spec = spec;
     this.#env = env;
     this.#report = report;
@@ -97,7 +102,7 @@ export class Service {
       this.#logFrom ??= fstatSync(log).size;
       return spawn('/bin/sh', ['-c', `exec ${this.spec.command}`], {
         cwd: paths.root,
-        env: { ...process.env, ...this.#env },
+        env: this.#env,
         stdio: ['ignore', log, log],
         detached: true,
       });

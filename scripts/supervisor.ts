@@ -11,7 +11,7 @@ import { paths } from './local-paths.ts';
 import { endProcess, identify, isAlive } from '../shared/process-id.ts';
 import { howToStop, parseProcfile, type ServiceSpec } from './procfile.ts';
 import { Service } from './service.ts';
-import { unknownInFile } from '../shared/settings/known-settings.ts';
+import { type Part, unknownInFile, variablesFor } from '../shared/settings/known-settings.ts';
 import { readStackState, removeStackState, writeStackState } from './stack-state.ts';
 
 export const READY_WITHIN_MS = 60_000;
@@ -27,8 +27,10 @@ export class Supervisor {
 
   private constructor(specs: ServiceSpec[], config: Env, report: (line: string) => void) {
     const path = `${join(paths.root, 'node_modules/.bin')}:${process.env['PATH'] ?? ''}`;
-    const env = { ...config, PATH: path };
-    this.#services = specs.map((spec) => new Service(spec, env, report, () => this.#record()));
+    const env = { ...process.env, ...config, PATH: path };
+    this.#services = specs.map(
+      (spec) => new Service(spec, variablesFor(partOf(spec), env), report, () => this.#record()),
+    );
   }
 
   /** @throws Error that says why this checkout's stack cannot be started now */
@@ -87,6 +89,10 @@ export class Supervisor {
     writeStackState({ supervisor, ready: this.#ready, processes });
   }
 }
+
+/** Other processes, such as Redis, get no settings: secrets are among them. */
+const partOf = ({ name }: ServiceSpec): Part | undefined =>
+  name === 'control' || name === 'agent' ? name : undefined;
 
 /** Ends the processes that a killed supervisor left running, the last started first. */
 export async function endLeftovers(report: (line: string) => void): Promise<void> {

@@ -1,5 +1,5 @@
 import { stat } from 'node:fs/promises';
-import { pino, type Logger } from 'pino';
+import { type LevelWithSilent, pino, type Logger } from 'pino';
 import { runInBackground } from './background.ts';
 import { errnoOf } from './errors.ts';
 import { traceFields } from './spans.ts';
@@ -39,12 +39,22 @@ function followRotation(destination: Destination, path: string): void {
   setInterval(() => runInBackground('log.rotate', look), ROTATION_LOOK_MS).unref();
 }
 
+/** The events that are logged, and the place. */
+export interface LogSettings {
+  readonly level: LevelWithSilent;
+  /** A file that the log is appended to; undefined: standard output. */
+  readonly path: string | undefined;
+}
+
 /**
- * A JSON log on stdout, or in the file that LOG_FILE names, written in batches so that logging
- * never delays a request. Fields that could hold a secret are removed.
+ * A JSON log, written in batches so that logging never delays a request. Fields that could hold a
+ * secret are removed.
  */
-export function createLogger(service: string, base: Record<string, string>): Logger {
-  const path = process.env['LOG_FILE'] || undefined;
+export function createLogger(
+  service: string,
+  base: Record<string, string>,
+  { level, path }: LogSettings = { level: 'info', path: undefined },
+): Logger {
   const destination = pino.destination({
     dest: path ?? 1,
     append: true,
@@ -63,7 +73,7 @@ export function createLogger(service: string, base: Record<string, string>): Log
   if (path !== undefined) followRotation(destination, path);
   return pino(
     {
-      level: process.env['LOG_LEVEL'] ?? 'info',
+      level,
       base: { service, ...base },
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },

@@ -1,4 +1,3 @@
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync } from 'node:fs';
 import { mkdir, stat } from 'node:fs/promises';
@@ -11,6 +10,7 @@ import { errnoOf, toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import { hydratePath, native } from '../native/native.ts';
+import { spawnDetached } from '../system/spawn.ts';
 import { started } from '../system/started.ts';
 
 /** An open of a placeholder, which waits. */
@@ -203,10 +203,8 @@ async function startHelper(
   await mkdir(dirname(group), { recursive: true });
   const passed = formerGroup === undefined ? [] : [formerGroup];
   const child = await started(
-    spawn(hydratePath, [mount, socketPath, group, ...passed.map(() => String(PASSED_FD))], {
+    spawnDetached(hydratePath, [mount, socketPath, group, ...passed.map(() => String(PASSED_FD))], {
       stdio: ['ignore', 'pipe', 'pipe', ...passed],
-      detached: true,
-      cwd: '/',
     }),
   );
   const { stdout, stderr } = child;

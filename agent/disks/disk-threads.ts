@@ -1,6 +1,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { LIMITS } from '../../shared/limits.ts';
 import { FairTurns } from '../queues/fair-turns.ts';
+import { chosenPoolThreads } from '../system/environment.ts';
 
 /*
  * A call on a disk's file system occupies a thread until it returns, and the disk's owner decides
@@ -14,7 +15,7 @@ import { FairTurns } from '../queues/fair-turns.ts';
 const LIBUV_THREADS_DEFAULT = 4;
 
 /** The size of this process's thread pool. */
-export const poolThreads = Number(process.env['UV_THREADPOOL_SIZE']) || LIBUV_THREADS_DEFAULT;
+export const poolThreads = chosenPoolThreads ?? LIBUV_THREADS_DEFAULT;
 
 /** A quarter of the pool is reserved for the agent itself: journal, DNS, mounts. */
 const threads = new FairTurns({

@@ -1,9 +1,9 @@
-import { spawn } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
 import { MiB } from '../../shared/units.ts';
 import { type CgroupHost, killGroup, removeCgroups } from '../system/cgroup.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { makeLimitedGroup } from '../system/limited-group.ts';
+import { spawnDetached } from '../system/spawn.ts';
 import { started } from '../system/started.ts';
 import type { ProxyArguments } from './egress-settings.ts';
 
@@ -46,11 +46,8 @@ export async function startProxy(place: ProxyPlace): Promise<() => boolean> {
   try {
     const child = await failpoint('start egress proxy', () =>
       started(
-        spawn('sh', ['-c', enter, 'sh', ...joined, '--', ...command], {
+        spawnDetached('sh', ['-c', enter, 'sh', ...joined, '--', ...command], {
           stdio: ['ignore', 'ignore', errors],
-          detached: true,
-          cwd: '/',
-          env: { PATH: process.env['PATH'] },
         }),
       ),
     );

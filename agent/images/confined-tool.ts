@@ -119,7 +119,6 @@ async function runToEnd(
     spawnLeashed(command, args, {
       stdio: ['ignore', 'pipe', 'pipe', ...(secret === undefined ? [] : [secret])],
       groups: joined,
-      env: { PATH: process.env['PATH'] },
       cwd: '/',
     }),
   );

@@ -197,7 +197,7 @@ class IngressWorker {
 
   constructor(workerData: IngressWorkerData, receive: (message: ToMain) => void) {
     const resourceLimits = { maxYoungGenerationSizeMb: YOUNG_MIB };
-    this.#worker = new Worker(WORKER, { workerData, resourceLimits });
+    this.#worker = new Worker(WORKER, { workerData, resourceLimits, env: {} });
     const listening = Promise.withResolvers<void>();
     this.listening = listening.promise;
     let failure: Error | undefined;

@@ -1,4 +1,5 @@
 import type { TransferLimits } from '../../shared/http/stall-clock.ts';
+import type { LogSettings } from '../../shared/log.ts';
 import type { CertificatePaths } from '../../shared/tls/certificates.ts';
 import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 
@@ -15,6 +16,7 @@ export interface PortRef {
 
 /** Given to each thread at its start. */
 export interface IngressWorkerData {
+  readonly log: LogSettings;
   readonly hostId: string;
   readonly region: string;
   readonly redis: RedisTarget;

@@ -27,7 +27,8 @@ const settings = workerData as IngressWorkerData;
 const tell = (message: ToMain): void => parentPort?.postMessage(message, []);
 
 async function main(): Promise<void> {
-  const log = createLogger('agent', { hostId: settings.hostId, region: settings.region });
+  const { hostId, region } = settings;
+  const log = createLogger('agent', { hostId, region }, settings.log);
   const redis = connectDirectory(settings.redis, (error) =>
     log.warn({ err: error.message }, 'redis:error'),
   );

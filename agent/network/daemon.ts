@@ -1,11 +1,12 @@
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { isSetting } from '../../shared/settings/known-settings.ts';
 import { killGroup, readPids, removeCgroups, trackingGroup } from '../system/cgroup.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { type HostGroups, NETWORK_GROUP } from '../system/helper-group.ts';
+import { spawnDetached } from '../system/spawn.ts';
 import { started } from '../system/started.ts';
 import { NAMESPACES } from './nft.ts';
 
@@ -24,12 +25,15 @@ export interface DaemonSpec {
 const groupOf = ({ cgroupParent }: HostGroups, name: string): string =>
   `${cgroupParent}/${NETWORK_GROUP}/${name}`;
 
-/** Has the daemon run, and as the spec says: one that runs otherwise is replaced. */
+/**
+ * Has the daemon run, and as the spec says. One that runs otherwise is replaced, as is one of an
+ * agent that gave daemons its settings, secrets among them.
+ */
 export async function keepDaemon(groups: HostGroups, spec: DaemonSpec): Promise<void> {
   const procs = join(trackingGroup(groups.cgroups, groupOf(groups, spec.name)), 'cgroup.procs');
   const expected = `${spec.command.join('\0')}\0`;
   const pids = await readPids(procs);
-  if (pids.some((pid) => commandLine(pid) === expected)) return;
+  if (pids.some((pid) => textOf(pid, 'cmdline') === expected && !hasSettings(pid))) return;
   await endDaemon(groups, spec.name);
   await failpoint(`start ${spec.name}`, () => startDaemon(spec, procs));
 }
@@ -47,25 +51,25 @@ async function startDaemon({ name, namespace, command }: DaemonSpec, procs: stri
   await mkdir(join(procs, '..'), { recursive: true });
   const enter = `echo 0 > "$0" && exec nsenter --net=${NAMESPACES}/${namespace} "$@"`;
   const child = await started(
-    spawn('sh', ['-c', enter, procs, ...command], {
-      stdio: ['ignore', 'ignore', 'pipe'],
-      detached: true,
-      cwd: '/',
-    }),
+    spawnDetached('sh', ['-c', enter, procs, ...command], { stdio: ['ignore', 'ignore', 'pipe'] }),
   );
   let printed = '';
-  child.stderr.on('data', (chunk: Buffer) => (printed += chunk.toString('utf8')));
+  child.stderr?.on('data', (chunk: Buffer) => (printed += chunk.toString('utf8')));
   const timer = setTimeout(() => child.kill('SIGKILL'), START_MS_MAX);
   const [code] = (await once(child, 'exit')) as [number | null];
   clearTimeout(timer);
-  child.stderr.destroy();
+  child.stderr?.destroy();
   if (code !== 0) throw new Error(`${name} did not start: ${printed.trim().slice(-500)}`);
 }
 
-function commandLine(pid: number): string | undefined {
+/** @returns undefined when the daemon has ended */
+function textOf(pid: number, file: 'cmdline' | 'environ'): string | undefined {
   try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+    return readFileSync(`/proc/${pid}/${file}`, 'utf8');
   } catch {
-    return undefined; // The daemon has ended.
+    return undefined;
   }
 }
+
+const hasSettings = (pid: number): boolean =>
+  (textOf(pid, 'environ') ?? '').split('\0').some((pair) => isSetting(pair.split('=', 1)[0] ?? ''));

@@ -1,4 +1,5 @@
 import { appendFileSync, readFileSync } from 'node:fs';
+import { failpointsFile } from './environment.ts';
 
 /*
  * Fault injection. With FAILPOINTS=<file> the agent appends the name of every failpoint that it
@@ -6,8 +7,6 @@ import { appendFileSync, readFileSync } from 'node:fs';
  * that tests see what a crash there leaves (test/system/sandbox-crash.test.ts). Otherwise only the
  * action runs.
  */
-const failpoints = process.env['FAILPOINTS'];
-
 /**
  * Resolves when the code at that point may continue; never, for an agent that shall crash there.
  */
@@ -27,10 +26,10 @@ export function interceptFailpoints(by: Intercept | undefined): void {
  */
 export async function failpoint<T>(name: string, action: () => Promise<T>): Promise<T> {
   if (intercept !== undefined) return intercepted(intercept, name, action);
-  if (failpoints === undefined) return action();
-  reach(failpoints, `before ${name}`);
+  if (failpointsFile === undefined) return action();
+  reach(failpointsFile, `before ${name}`);
   const result = await action();
-  reach(failpoints, `after ${name}`);
+  reach(failpointsFile, `after ${name}`);
   return result;
 }
 

@@ -1,4 +1,3 @@
-import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdir } from 'node:fs/promises';
@@ -8,6 +7,7 @@ import type { Logger } from '../../shared/log.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import { guardPath } from '../native/native.ts';
 import { type CgroupHost, killBelow, trackingGroup } from './cgroup.ts';
+import { spawnDetached } from './spawn.ts';
 import { started } from './started.ts';
 
 /** How the host's control groups are laid out, and where this agent's are. */
@@ -61,17 +61,19 @@ export async function startMountGuard(
   dataDir: string,
 ): Promise<() => Promise<void>> {
   const guard = await started(
-    spawn(guardPath, [group, dataDir], { stdio: ['pipe', 'pipe', 'ignore'], detached: true }),
+    spawnDetached(guardPath, [group, dataDir], { stdio: ['pipe', 'pipe', 'ignore'] }),
   );
+  const { stdin, stdout } = guard;
+  if (stdin === null || stdout === null) throw new Error('the guard has no pipes');
   const ended = once(guard, 'exit');
   ended.catch(() => undefined);
   const isReady = await Promise.race([
-    once(guard.stdout, 'data').then(() => true),
+    once(stdout, 'data').then(() => true),
     ended.then(() => false),
   ]);
   if (!isReady) throw new Error('the guard that unmounts disks did not start');
   return async () => {
-    guard.stdin.end();
+    stdin.end();
     await settledWithin(ended, LIMITS.guardEndMsMax);
   };
 }

@@ -5,8 +5,9 @@ import { Socket } from 'node:net';
 import { runInBackground } from '../../shared/background.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import { native } from '../native/native.ts';
+import { programEnvironment } from './environment.ts';
 import { leashed, type LeashOptions } from './leash.ts';
-import { type StartedProgram, startLeashed } from './start-program.ts';
+import { type StartedProgram, startLeashed, type StartOptions } from './start-program.ts';
 
 const OUTPUT_BYTES_MAX = 64 * 1024;
 const TIMEOUT_MS = 30_000;
@@ -47,6 +48,9 @@ const overdue = new Set<StartedProgram>();
 /** How many programs were killed but have not ended, because they hang in the kernel. */
 export const overduePrograms = (): number => overdue.size;
 
+/** No program gets the agent's environment (environment.ts). */
+type ProgramOptions = Omit<SpawnOptions, 'env'>;
+
 /**
  * Starts a program that ends when this agent ends (leash.c), for one that needs pipes or a
  * directory of its own; others are started by {@link run}. Every program is leashed, except those
@@ -55,16 +59,24 @@ export const overduePrograms = (): number => overdue.size;
 export function spawnLeashed(
   program: string,
   args: readonly string[],
-  { lock, sharedLock, groups, ...options }: SpawnOptions & LeashOptions = {},
+  { lock, sharedLock, groups, ...options }: ProgramOptions & LeashOptions = {},
 ): ChildProcess {
   const [path, ...rest] = leashed(program, args, {
     ...{ lock, sharedLock },
     ...(groups === undefined ? {} : { groups }),
   });
-  return spawn(path, rest, options);
+  return spawn(path, rest, { ...options, env: programEnvironment() });
 }
 
-interface RunOptions extends Pick<LeashOptions, 'lock' | 'sharedLock'> {
+/** Starts a program that is meant to outlive the agent, in a session of its own and at `/`. */
+export const spawnDetached = (
+  program: string,
+  args: readonly string[],
+  options: Pick<SpawnOptions, 'stdio'>,
+): ChildProcess =>
+  spawn(program, args, { ...options, detached: true, cwd: '/', env: programEnvironment() });
+
+interface RunOptions extends Pick<StartOptions, 'lock' | 'sharedLock' | 'environment'> {
   readonly timeoutMs?: number;
   readonly input?: string;
   readonly outputBytesMax?: number;
@@ -111,7 +123,7 @@ interface Piped {
 async function startWithPipes(
   program: string,
   args: readonly string[],
-  { lock, sharedLock }: RunOptions,
+  { lock, sharedLock, environment }: RunOptions,
 ): Promise<Piped> {
   const [inputEnd, inputFd] = native.pipe();
   const stdin = new Socket({ fd: inputFd, readable: false, writable: true });
@@ -123,7 +135,7 @@ async function startWithPipes(
     stdout = new Socket({ fd: output[0], readable: true, writable: false });
     // A program may end without reading its input.
     for (const socket of [stdin, stdout]) socket.on('error', () => undefined);
-    const options = { lock, sharedLock, environment: process.env };
+    const options = { lock, sharedLock, environment };
     const ends = [inputEnd, outputEnd, outputEnd];
     const started = await startLeashed(program, args, ends, options);
     return { started, stdin, stdout };

@@ -1,10 +1,11 @@
 import { constants } from 'node:os';
 import { native } from '../native/native.ts';
+import { programEnvironment } from './environment.ts';
 import { leashed, type LeashOptions } from './leash.ts';
 
 export interface StartOptions extends LeashOptions {
-  /** By default PATH alone. */
-  readonly environment?: NodeJS.ProcessEnv;
+  /** Its variables besides PATH. */
+  readonly environment?: Readonly<NodeJS.ProcessEnv> | undefined;
 }
 
 /** The signal tells of ends; the timer keeps this process going until they have come. */
@@ -90,8 +91,6 @@ export class StartedProgram {
   }
 }
 
-const onlyPath = (): NodeJS.ProcessEnv => ({ PATH: process.env['PATH'] });
-
 /**
  * Starts a program without copying this process, as Node's own `spawn` would (programs.c). It is in
  * a session of its own.
@@ -102,9 +101,9 @@ const onlyPath = (): NodeJS.ProcessEnv => ({ PATH: process.env['PATH'] });
 export async function startProgram(
   command: readonly [string, ...string[]],
   descriptors: readonly (number | undefined)[],
-  { environment = onlyPath() }: Pick<StartOptions, 'environment'> = {},
+  { environment }: Pick<StartOptions, 'environment'> = {},
 ): Promise<StartedProgram> {
-  const variables = Object.entries(environment)
+  const variables = Object.entries(programEnvironment(environment))
     .filter(([, value]) => value !== undefined)
     .map(([name, value]) => `${name}=${value}`);
   const numbers = descriptors.map((fd) => fd ?? -1);

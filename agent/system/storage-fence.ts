@@ -1,6 +1,7 @@
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import { cephVariables } from './environment.ts';
 import { run } from './spawn.ts';
 
 /**
@@ -42,7 +43,10 @@ export class StorageFence {
     }
     const begunAt = performance.now();
     try {
-      await run(this.#command, [hostId], { timeoutMs: LIMITS.storageFenceMsMax });
+      await run(this.#command, [hostId], {
+        timeoutMs: LIMITS.storageFenceMsMax,
+        environment: cephVariables,
+      });
     } catch (error) {
       this.#log.error({ fencedHostId: hostId, err: toError(error) }, 'storage:fenceFailed');
       const message = `host ${hostId} may still write and could not be fenced; try again`;

@@ -31,6 +31,7 @@ type Site = ReadonlyMap<string, SiteFile>;
 async function openSite(document: string): Promise<Site> {
   const worker = new Worker(new URL('build-worker.ts', import.meta.url), {
     workerData: parseJson(document),
+    env: {},
   });
   const [files] = (await once(worker, 'message')) as [SiteText[]];
   return new Map(files.map((file) => [file.path, new SiteFile(file)]));

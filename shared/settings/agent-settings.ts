@@ -78,7 +78,7 @@ const placeSettings = {
     absolutePath({
       fallback: 'none: hosts cannot be fenced',
       description:
-        'program that shuts the host whose id is its argument out of `STORAGE_DIR`, within 10 s, and exits with 0 once that is certain ([fencing](#fencing)). The same on all hosts',
+        "program that shuts the host whose id is its argument out of `STORAGE_DIR`, within 10 s, and exits with 0 once that is certain ([fencing](#fencing)). Of the agent's variables it has `PATH` and those that begin with `CEPH_`. The same on all hosts",
     }),
   ),
   DISK_SIZE_BYTES: integer({

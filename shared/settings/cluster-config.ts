@@ -3,6 +3,7 @@ import type { ClusterSettings, RedisSettings } from './cluster-settings.ts';
 import { refuseProblems } from './read-settings.ts';
 import type { CertificatePaths } from '../tls/certificates.ts';
 import { type Ring, toRing } from '../secrets.ts';
+import type { LogSettings } from '../log.ts';
 import type { RedisTarget } from '../tls/redis-tls.ts';
 
 /** Settings that control and agent have in common. */
@@ -22,6 +23,7 @@ export interface ClusterConfig {
   readonly region: string;
   /** Private networks that object storage behind disks may be of. */
   readonly bucketNetworks: readonly string[];
+  readonly log: LogSettings;
 }
 
 type Texts = Readonly<Record<string, unknown>>;
@@ -134,6 +136,7 @@ export function readClusterConfig(settings: Static<typeof ClusterSettings>): Clu
     encryptionKeys: readEncryptionKeys(settings),
     region: settings.REGION,
     bucketNetworks: settings.BUCKET_REACHABLE_NETWORKS,
+    log: { level: settings.LOG_LEVEL, path: settings.LOG_FILE },
   };
 }
 

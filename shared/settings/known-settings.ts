@@ -1,4 +1,4 @@
-import Type from 'typebox';
+import Type, { type TObject } from 'typebox';
 import { AgentSettings } from './agent-settings.ts';
 import { CommonSettings } from './cluster-settings.ts';
 import { ControlSettings } from './control-settings.ts';
@@ -13,11 +13,17 @@ export const ScriptSettings = Type.Object({
   }),
 });
 
-const known = new Set(
-  [CommonSettings, ControlSettings, AgentSettings, ScriptSettings].flatMap(({ properties }) =>
-    Object.keys(properties),
-  ),
-);
+/** A part of a cluster that gets settings. */
+export type Part = 'control' | 'agent';
+
+const namesOf = (...schemas: readonly TObject[]): ReadonlySet<string> =>
+  new Set(schemas.flatMap(({ properties }) => Object.keys(properties)));
+
+const ofPart: Readonly<Record<Part, ReadonlySet<string>>> = {
+  control: namesOf(CommonSettings, ControlSettings),
+  agent: namesOf(CommonSettings, AgentSettings),
+};
+const known = new Set([...ofPart.control, ...ofPart.agent, ...namesOf(ScriptSettings)]);
 
 /** Names that Node, OpenSSL and the C library read, which a configuration file may hold as well. */
 const FOREIGN = /^(?:NODE|SSL|LC)_|^(?:LANG|TZ)$/u;
@@ -28,6 +34,26 @@ const OF_CLIENTS: ReadonlySet<string> = new Set(['BERTH_URL', 'BERTH_API_KEY', '
 /** Only these can be told from other programs' variables in an environment. */
 const OWN = /^(?:BERTH_(?!TEST_)|OTEL_)/u;
 const DISTANCE_MAX = 2;
+
+/** Whether this is a setting, of whichever part. */
+export const isSetting = (name: string): boolean => known.has(name);
+
+/** Whether this is read by Node, OpenSSL or the C library. */
+export const isForeign = (name: string): boolean => FOREIGN.test(name);
+
+/**
+ * The variables that a part is to be started with: all but the settings of other parts, which may
+ * be secrets. @param part undefined: one that reads no settings, such as Redis
+ */
+export const variablesFor = (
+  part: Part | undefined,
+  variables: Readonly<NodeJS.ProcessEnv>,
+): NodeJS.ProcessEnv =>
+  Object.fromEntries(
+    Object.entries(variables).filter(
+      ([name]) => !known.has(name) || (part !== undefined && ofPart[part].has(name)),
+    ),
+  );
 
 /** Problems of names in a configuration file: each name must be a setting. */
 export const unknownInFile = (names: readonly string[]): string[] =>

@@ -2,11 +2,18 @@ import { readFileSync } from 'node:fs';
 import { flushCompileCache } from 'node:module';
 import { parseArgs, parseEnv } from 'node:util';
 import { toError } from '../errors.ts';
-import { suspectInEnvironment, unknownInEnvironment, unknownInFile } from './known-settings.ts';
+import {
+  isForeign,
+  isSetting,
+  type Part,
+  suspectInEnvironment,
+  unknownInEnvironment,
+  unknownInFile,
+} from './known-settings.ts';
 import { ConfigurationError, refuseProblems, type SettingTexts } from './read-settings.ts';
 
 export interface Service<Config> {
-  readonly name: 'control' | 'agent';
+  readonly name: Part;
   /** @throws ConfigurationError */
   readonly read: (texts: SettingTexts) => Config;
   /** Reads the files that the configuration names. @throws Error when one does not fit */
@@ -16,6 +23,8 @@ export interface Service<Config> {
 
 /** Read before this process could set it. */
 const ENVIRONMENT_ONLY = 'UV_THREADPOOL_SIZE';
+/** Makes share links and connection URLs: a secret that agents must not know. */
+const OF_CONTROL_ALONE = 'SIGNING_KEYS';
 
 /**
  * Runs a service as its command line says: `--config <file>` reads settings (`NAME=value` lines)
@@ -33,13 +42,7 @@ async function run<Config>({ name, read, check, start }: Service<Config>): Promi
   const { values } = parseArgs({
     options: { config: { type: 'string' }, check: { type: 'boolean', default: false } },
   });
-  const names = Object.keys(process.env);
-  for (const problem of suspectInEnvironment(names)) {
-    process.stderr.write(`${name}: warning: ${problem}\n`);
-  }
-  refuseProblems(unknownInEnvironment(names));
-  if (values.config !== undefined) Object.assign(process.env, readConfigurationFile(values.config));
-  const config = read(process.env);
+  const config = read(takeTexts(name, values.config));
   await check?.(config);
   if (values.check) process.stdout.write(`${name}: the configuration is valid\n`);
   else {
@@ -49,6 +52,33 @@ async function run<Config>({ name, read, check, start }: Service<Config>): Promi
     await start(config);
   }
 }
+
+/**
+ * Takes the settings out of the environment and reads the configuration file. From here on nothing
+ * reads `process.env`, and no library finds a secret there: not for a program or a thread that it
+ * starts, nor for a report.
+ * @throws ConfigurationError, and Error when the file cannot be read
+ */
+function takeTexts(part: Part, file: string | undefined): SettingTexts {
+  const variables = { ...process.env };
+  const names = Object.keys(variables);
+  for (const problem of suspectInEnvironment(names)) warn(part, problem);
+  refuseProblems(unknownInEnvironment(names));
+  for (const name of names) {
+    if (isSetting(name) && name !== ENVIRONMENT_ONLY) delete process.env[name];
+  }
+  const texts = file === undefined ? {} : readConfigurationFile(file);
+  for (const [name, text] of Object.entries(texts)) if (isForeign(name)) process.env[name] = text;
+  const all = { ...variables, ...texts };
+  if (part === 'agent' && all[OF_CONTROL_ALONE] !== undefined) {
+    warn(part, `${OF_CONTROL_ALONE} is not for agents: remove it from this host`);
+  }
+  return all;
+}
+
+const warn = (part: Part, problem: string): void => {
+  process.stderr.write(`${part}: warning: ${problem}\n`);
+};
 
 /** @throws Error when the file cannot be read, ConfigurationError when it has unknown settings */
 function readConfigurationFile(path: string): Record<string, string> {

@@ -3,7 +3,7 @@ import type { ClusterConfig } from '../settings/cluster-config.ts';
 import type { TracingConfig } from '../settings/tracing-settings.ts';
 
 interface Observed {
-  readonly cluster: Pick<ClusterConfig, 'region'>;
+  readonly cluster: Pick<ClusterConfig, 'region' | 'log'>;
   readonly tracing: TracingConfig | undefined;
 }
 
@@ -13,11 +13,11 @@ interface Observed {
  * @param identity the process's id, by the name that the log has for it
  */
 export async function observe(
-  { cluster: { region }, tracing }: Observed,
+  { cluster: { region, log: settings }, tracing }: Observed,
   service: 'control' | 'agent',
   identity: Readonly<Record<string, string>>,
 ): Promise<Logger> {
-  const log = createLogger(service, { ...identity, region });
+  const log = createLogger(service, { ...identity, region }, settings);
   if (tracing === undefined) return log;
   const { startTracing } = await import('./start-tracing.ts');
   const [instanceId] = Object.values(identity);

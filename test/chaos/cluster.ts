@@ -97,10 +97,12 @@ export class Cluster implements System<FaultKind> {
     // Detached: Ctrl-C in the terminal must reach the run only, which ends these processes itself.
     const isDetached = true;
     const stack = await Stack.start(settings, [], isDetached);
-    const redis = await Relay.to(Number(new URL(stack.environment['REDIS_URL'] ?? '').port));
+    const redisUrl = new URL(stack.environment['REDIS_URL'] ?? '');
+    const redis = await Relay.to(Number(redisUrl.port));
+    redisUrl.port = String(redis.port);
     const internal = await Relay.to(internalPort);
     const second = await stack.addAgent({
-      REDIS_URL: `redis://127.0.0.1:${redis.port}`,
+      REDIS_URL: redisUrl.href,
       AGENT_ADMIN_PORT: String(internalPort),
       AGENT_INTERNAL_URL: `http://127.0.0.1:${internal.port}`,
       ...slowCalls[1].environment,

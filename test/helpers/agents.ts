@@ -1,5 +1,6 @@
 import { appendFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { variablesFor } from '../../shared/settings/known-settings.ts';
 import { Daemon, type Environment } from './daemon.ts';
 import { freePorts } from './ports.ts';
 import type { Stack } from './stack.ts';
@@ -21,5 +22,6 @@ export async function otherAgent(
   const main = new URL('../../agent/main.ts', import.meta.url).pathname;
   const logPath = join(stack.directory, `${name}.log`);
   await appendFile(logPath, '');
-  return new Daemon(name, [process.execPath, main], environment, logPath);
+  const variables = variablesFor('agent', environment) as Environment;
+  return new Daemon(name, [process.execPath, main], variables, logPath);
 }

@@ -17,11 +17,13 @@ import { Daemon, type Environment } from './daemon.ts';
 import { findFaults, findLeaks, forgetImageUse } from './leaks.ts';
 import { LoopWatch } from './loops.ts';
 import { freePorts } from './ports.ts';
+import { findSecrets } from './secrets-in-processes.ts';
 import { provideTemplates } from './templates.ts';
 import { askWithCertificate } from './internal-port.ts';
 import { waitFor } from './wait.ts';
 import { readRedisTarget } from '../../shared/settings/cluster-config.ts';
 import { RedisSettings } from '../../shared/settings/cluster-settings.ts';
+import { type Part, variablesFor } from '../../shared/settings/known-settings.ts';
 import { readSettings } from '../../shared/settings/read-settings.ts';
 import type { KeyScope } from '../../shared/key-scopes.ts';
 import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
@@ -129,7 +131,7 @@ export class Stack {
     this.environment = environment;
     this.loops = new LoopWatch(directory);
     const command = ['redis-server', join(directory, 'redis.conf')];
-    this.redis = new Daemon('redis', command, environment, join(directory, 'redis.log'));
+    this.redis = new Daemon('redis', command, {}, join(directory, 'redis.log'));
     this.#addControl('control', environment);
     this.#addAgent('agent', environment, []);
   }
@@ -150,11 +152,14 @@ export class Stack {
     const directory = await mkdtemp(join(tmpdir(), 'berth-test-'));
     await chmod(directory, 0o711); // Users of containers get to theirs through it.
     const [redis, control, internal, agent, admin] = await freePorts(5);
+    const password = randomBytes(24).toString('hex');
     const environment: Environment = {
       NODE_COMPILE_CACHE: join(root, '.local/compile-cache'),
       UV_THREADPOOL_SIZE: '32', // The size in the Procfile.
       ...(settings['REDIS_SENTINELS'] === undefined && settings['REDIS_CLUSTER_NODES'] === undefined
-        ? { REDIS_URL: `${scheme('redis', settings['REDIS_TLS_CA'])}://${loopback}:${redis}` }
+        ? {
+            REDIS_URL: `${scheme('redis', settings['REDIS_TLS_CA'])}://:${password}@${loopback}:${redis}`,
+          }
         : {}),
       CLUSTER_ID: `cl-${randomBytes(4).toString('hex')}`,
       CLUSTER_SECRET: randomBytes(32).toString('base64url'),
@@ -179,6 +184,7 @@ export class Stack {
     const config = [
       `bind ${[loopback, ...redisHosts].join(' ')}`,
       'protected-mode no',
+      `requirepass ${password}`,
       ...redisPorts(redis, environment),
       `dir ${directory}`,
       'appendonly yes',
@@ -280,7 +286,8 @@ export class Stack {
 
   #addControl(name: string, environment: Environment): StackNode {
     const command = [process.execPath, ...flagsOf('control'), join(root, 'control/main.ts')];
-    const node = this.#node(name, command, environment, environment['PUBLIC_BASE_URL'] ?? '');
+    const url = environment['PUBLIC_BASE_URL'] ?? '';
+    const node = this.#node('control', { name, command, environment, url });
     this.controls.push(node);
     return node;
   }
@@ -289,13 +296,22 @@ export class Stack {
     const command = [...within, process.execPath, ...flagsOf('agent'), join(root, 'agent/main.ts')];
     const { AGENT_HOST: host = loopback, AGENT_ADMIN_PORT: port } = environment;
     const url = `${scheme('http', environment['CLUSTER_TLS_CA'])}://${host}:${port}`;
-    const node = this.#node(name, command, environment, url);
+    const node = this.#node('agent', { name, command, environment, url });
     this.agents.push(node);
     return node;
   }
 
-  #node(name: string, command: string[], environment: Environment, url: string): StackNode {
-    const daemon = new Daemon(name, command, environment, join(this.directory, `${name}.log`));
+  #node(
+    part: Part,
+    {
+      name,
+      command,
+      environment,
+      url,
+    }: { name: string; command: string[]; environment: Environment; url: string },
+  ): StackNode {
+    const variables = variablesFor(part, environment) as Environment;
+    const daemon = new Daemon(name, command, variables, join(this.directory, `${name}.log`));
     return new StackNode(daemon, environment, `${url}/readyz`);
   }
 
@@ -344,7 +360,8 @@ export class Stack {
   }
 
   /**
-   * Stops everything, then asserts that nothing is left on the host and no image had two writers.
+   * Stops everything, then asserts that nothing is left on the host, that no image had two writers,
+   * and that no other process had a secret of the stack.
    */
   stop(): Promise<void> {
     Stack.#running.delete(this);
@@ -352,13 +369,14 @@ export class Stack {
   }
 
   async #stop(): Promise<void> {
+    const leaks = await findSecrets(this.environment);
     (await this.#client?.catch(() => undefined))?.disconnect();
     (await this.#directoryClient?.catch(() => undefined))?.disconnect();
     // Nothing may be left on the host, sandboxes included.
     const agents = await stopAll(this.agents, 'SIGPWR');
     const codes = [...agents, ...(await stopAll(this.controls, 'SIGTERM'))];
     await this.redis.stop();
-    const leaks = await findLeaks(this.directory, this.environment['AGENT_CGROUP'] ?? '');
+    leaks.push(...(await findLeaks(this.directory, this.environment['AGENT_CGROUP'] ?? '')));
     leaks.push(...this.loops.stop());
     if (codes.some((code) => code !== 0 && code !== null)) {
       const logs = await Promise.all(this.agents.map(({ daemon }) => daemon.readLog()));

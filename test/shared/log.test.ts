@@ -14,12 +14,10 @@ async function logOf(statements: string, level = 'info'): Promise<Record<string,
   const file = new URL('../../shared/log.ts', import.meta.url).href;
   const script = `
     import { createLogger } from '${file}';
-    const log = createLogger('test', { nodeId: 'node-1' });
+    const log = createLogger('test', { nodeId: 'node-1' }, { level: '${level}' });
     ${statements}
     log.flush();`;
-  const { stdout } = await run(process.execPath, ['--input-type=module', '-e', script], {
-    env: { LOG_LEVEL: level },
-  });
+  const { stdout } = await run(process.execPath, ['--input-type=module', '-e', script]);
   return stdout
     .trim()
     .split('\n')
@@ -75,14 +73,13 @@ test('a log in a file goes on in a new one when the file is renamed', async (t) 
     import { existsSync } from 'node:fs';
     import { setTimeout as sleep } from 'node:timers/promises';
     import { createLogger } from '${file}';
-    const log = createLogger('test');
+    const log = createLogger('test', {}, { level: 'info', path: '${path}' });
     log.info('first');
     while (!existsSync('${path}.1')) await sleep(50);
     while (!existsSync('${path}')) { log.info('between'); await sleep(50); }
     log.info('last');
     await sleep(500);`;
   const ended = run(process.execPath, ['--input-type=module', '-e', script], {
-    env: { LOG_FILE: path },
     timeout: 60_000,
   });
   await waitFor('the first line', async () => (await contents(path)).includes('first'));

@@ -1,8 +1,6 @@
 /* Images from the API to a sandbox, with two control nodes and a real registry. */
 import assert from 'node:assert';
-import { once } from 'node:events';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
-import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
@@ -18,6 +16,7 @@ import {
   removeSandbox,
   restartCrashed,
 } from '../helpers/sandboxes.ts';
+import { listenSilently, type SilentServer } from '../helpers/silent-server.ts';
 import { Stack } from '../helpers/stack.ts';
 import type { TarEntry } from '../helpers/tar.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -42,29 +41,12 @@ interface Context {
   readonly points: Failpoints;
   readonly open: TestRegistry;
   readonly closed: TestRegistry;
-  /** Takes connections and says nothing. */
-  readonly silent: { readonly name: string; end(): void };
+  readonly silent: SilentServer;
   readonly directory: string;
 }
 const test = anyTest as TestFn<Context>;
 
 const login = { username: 'someone', password: 'a-password-of-some-length' };
-
-/** A server that lets builds hang until it is ended. */
-async function listenSilently(): Promise<Context['silent']> {
-  const sockets: Socket[] = [];
-  const server = createServer((socket) => {
-    socket.on('error', () => undefined);
-    sockets.push(socket);
-  });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const end = (): void => {
-    server.close();
-    for (const socket of sockets) socket.destroy();
-  };
-  return { name: `127.0.0.1:${(server.address() as AddressInfo).port}`, end };
-}
 
 test.before(async (t) => {
   const directory = await mkdtemp(join(tmpdir(), 'berth-test-registry-'));

@@ -5,6 +5,7 @@
 import { join } from 'node:path';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
+import { createBucketDisk, LOOPBACK_BUCKETS } from '../helpers/buckets.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import {
   hostArchitecture,
@@ -27,15 +28,19 @@ import {
   sandboxSettings,
   settledSandbox,
 } from '../helpers/sandboxes.ts';
+import { findSecrets, programsIn } from '../helpers/secrets-in-processes.ts';
+import { listenSilently, type SilentServer } from '../helpers/silent-server.ts';
 import { Stack } from '../helpers/stack.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 import { tinyLayer } from '../helpers/tiny-image.ts';
+import { newDiskUser } from '../helpers/tools.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 interface Context {
   readonly stack: Stack;
   readonly registry: TestRegistry;
   readonly tiny: TestLayer;
+  readonly silent: SilentServer;
 }
 
 const test = anyTest as TestFn<Context>;
@@ -53,20 +58,23 @@ test.before(async (t) => {
   const { path } = cleanUps.use(await temporaryDirectory());
   const registry = await TestRegistry.start(path, 'registry');
   cleanUps.defer(() => registry.stop());
+  const silent = await listenSilently();
+  cleanUps.defer(() => silent.end());
   const tiny = await tinyLayer(join(path, 'tree'), 'tiny');
   const commands = imageOf([await tinyLayer(join(path, 'commands'), 'tiny', ['bash'])], { config });
   const execImage = await registry.push('host/commands', '1', commands);
   for (const [name, settings] of Object.entries(runtimes)) {
     const stack = await Stack.start({
       ...settings(),
-      IMAGE_REGISTRIES: registry.url,
+      IMAGE_REGISTRIES: `${registry.url},http://${silent.name}`,
+      ...LOOPBACK_BUCKETS,
       SANDBOX_PREWARMED: '2',
       ...(name === 'container' ? { EXEC_IMAGE: execImage } : {}),
     });
     cleanUps.defer(() => stack.stop());
     stacks.set(name, stack);
   }
-  Object.assign(t.context, { registry, tiny });
+  Object.assign(t.context, { registry, tiny, silent });
 });
 
 test.after.always(() => cleanUps.disposeAsync());
@@ -298,3 +306,29 @@ each(
     t.is((await api.call('POST', '/api/sandboxes', twice)).status, 400);
   },
 );
+
+const RULE = { target: 'api.test', transform: { headers: { authorization: 'Bearer a-secret' } } };
+/** Programs that the test looks at; MainThread is the egress proxy. */
+const PROGRAMS = ['guard', 'hydrate', 'dnsmasq', 'MainThread', 'skopeo', 'init'];
+const OF_RUNTIME = {
+  'virtual machine': ['shim', 'serve-disks', 'ganesha.nfsd'],
+  container: ['container-shim', 'guest'],
+};
+
+for (const runtime of both) {
+  each([runtime], 'no program has a secret of the cluster', async (t, api, stack) => {
+    const { silent } = t.context;
+    const disk = await createBucketDisk(api, await newDiskUser(stack, api));
+    const { sandbox_id: id } = await createSandbox(api, {
+      mounts: [{ disk_id: disk.id }],
+      network: { egress: { default: 'deny', allow: [RULE] } },
+    });
+    await api.data('POST', '/api/images', { source: `${silent.name}/${runtime[0]}:1` });
+    await waitFor('all programs', async () => {
+      const seen = await programsIn(stack.environment['AGENT_CGROUP'] ?? '');
+      return [...PROGRAMS, ...OF_RUNTIME[runtime]].every((name) => seen.has(name));
+    });
+    t.deepEqual(await findSecrets(stack.environment), []);
+    await removeSandbox(api, id);
+  });
+}

@@ -2,41 +2,38 @@
 import { chmod, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest from 'ava';
-import { showNetwork } from '../../../agent/network/show-network.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 
 const { serial: test } = anyTest;
-const path = process.env['PATH'];
-test.afterEach.always(() => {
-  process.env['PATH'] = path;
-});
+const directory = await temporaryDirectory();
+// Before the agent's modules are loaded, which read it once.
+process.env['PATH'] = `${directory.path}:${process.env['PATH'] ?? ''}`;
+const { showNetwork } = await import('../../../agent/network/show-network.ts');
+test.after.always(() => directory[Symbol.asyncDispose]());
 
 /**
  * Puts a program before the real `ip` that says, so many times, that the list may be incomplete.
  */
-async function interrupt(directory: string, times: number): Promise<() => Promise<number>> {
-  const calls = join(directory, 'calls');
+async function interrupt(times: number): Promise<() => Promise<number>> {
+  const calls = join(directory.path, `calls-${times}`);
   const script = `#!/bin/sh
 echo call >> ${calls}
 [ "$(wc -l < ${calls})" -gt ${times} ] || echo 'Dump was interrupted and may be inconsistent.' >&2
 echo '[{"ifname":"lo"}]'
 `;
-  await writeFile(join(directory, 'ip'), script);
-  await chmod(join(directory, 'ip'), 0o755);
-  process.env['PATH'] = `${directory}:${path ?? ''}`;
+  await writeFile(join(directory.path, 'ip'), script);
+  await chmod(join(directory.path, 'ip'), 0o755);
   return async () => (await readFile(calls, 'utf8')).split('\n').length - 1;
 }
 
 test('a list that was interrupted is asked for again', async (t) => {
-  await using directory = await temporaryDirectory();
-  const calls = await interrupt(directory.path, 2);
+  const calls = await interrupt(2);
   t.deepEqual(await showNetwork(['link', 'show']), [{ ifname: 'lo' }]);
   t.is(await calls(), 3);
 });
 
 test('a list that is interrupted every time is an error, after a bounded number of attempts', async (t) => {
-  await using directory = await temporaryDirectory();
-  const calls = await interrupt(directory.path, 1_000);
+  const calls = await interrupt(1_000);
   await t.throwsAsync(showNetwork(['link', 'show']), { message: /was interrupted 10 times/u });
   t.is(await calls(), 10);
 });

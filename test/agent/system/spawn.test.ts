@@ -2,13 +2,38 @@ import assert from 'node:assert';
 import { existsSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import test from 'ava';
-import { ProgramError, ProgramTimeoutError, run } from '../../../agent/system/spawn.ts';
+import {
+  ProgramError,
+  ProgramTimeoutError,
+  run,
+  spawnDetached,
+  spawnLeashed,
+} from '../../../agent/system/spawn.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 test('gives what a program printed', async (t) => {
   t.is(await run('sh', ['-c', 'cat; echo err >&2'], { input: 'in\n' }), 'in\nerr\n');
+});
+
+/** Names of variables, but for those that a shell sets by itself. */
+const namesOf = (printed: string): string[] =>
+  [...printed.matchAll(/^(\w+)=/gmu)]
+    .map(([, name = '']) => name)
+    .filter((name) => !['PWD', 'OLDPWD', 'SHLVL', '_'].includes(name));
+
+test('a program has PATH and the variables that its start names, and no others', async (t) => {
+  t.true(Object.keys(process.env).length > 1);
+  t.deepEqual(namesOf(await run('env', [])), ['PATH']);
+  const environment = { CEPH_ARGS: '--id x' };
+  t.deepEqual(namesOf(await run('env', [], { environment })), ['PATH', 'CEPH_ARGS']);
+  for (const start of [spawnLeashed, spawnDetached]) {
+    const { stdout } = start('env', [], { stdio: ['ignore', 'pipe', 'ignore'] });
+    assert(stdout !== null);
+    t.deepEqual(namesOf(await text(stdout)), ['PATH']);
+  }
 });
 
 test('a program that fails is reported with its name, its exit code and its output', async (t) => {

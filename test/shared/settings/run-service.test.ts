@@ -4,10 +4,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import {
+  variablesFor,
   suspectInEnvironment,
   unknownInEnvironment,
   unknownInFile,
 } from '../../../shared/settings/known-settings.ts';
+import { temporaryDirectory } from '../../helpers/temporary.ts';
 
 const root = join(import.meta.dirname, '../../..');
 
@@ -94,6 +96,55 @@ test('variables of the command line are none of a service, and no settings eithe
   t.deepEqual(unknownInEnvironment(names), []);
   t.is(unknownInEnvironment(['BERTH_URLS', 'BERTH_PROFILES']).length, 2);
   t.is(unknownInFile(names).length, 3);
+});
+
+/** Runs a service that prints its configuration, and the environment that it has left. */
+async function runService(file: string, environment: Record<string, string>): Promise<string> {
+  const module = join(root, 'shared/settings/start-service.ts');
+  const script = `
+    import { runService } from '${module}';
+    const read = ({ CLUSTER_SECRET, REGION, TZ }) => ({ CLUSTER_SECRET, REGION, TZ });
+    const start = async (config) => console.log(JSON.stringify({ config, left: process.env }));
+    runService({ name: 'agent', read, start });`;
+  const command = ['--input-type=module', '-e', script, '--', '--config', file];
+  return new Promise((resolve) => {
+    const options = { env: { PATH: process.env['PATH'], ...environment } };
+    execFile(process.execPath, command, options, (_error, stdout, stderr) => {
+      resolve(stdout + stderr);
+    });
+  });
+}
+
+test('settings are taken out of the environment, and a file adds none to it', async (t) => {
+  await using directory = await temporaryDirectory();
+  const file = join(directory.path, 'agent.env');
+  await writeFile(file, 'CLUSTER_SECRET=from-file\nTZ=UTC\nREDIS_PASSWORD=secret\n');
+  const printed = await runService(file, {
+    ...{ REGION: 'a-region', ENCRYPTION_KEY: 'secret', SIGNING_KEYS: 'secret' },
+    ...{ UV_THREADPOOL_SIZE: '8', FOREIGN: 'kept' },
+  });
+  t.regex(printed, /agent: warning: SIGNING_KEYS is not for agents: remove it from this host/u);
+  const { config, left } = JSON.parse(/^\{.*\}$/mu.exec(printed)?.[0] ?? '') as {
+    config: Record<string, string>;
+    left: Record<string, string>;
+  };
+  t.deepEqual(config, { CLUSTER_SECRET: 'from-file', REGION: 'a-region', TZ: 'UTC' });
+  const { PATH: _, ...others } = left;
+  t.deepEqual(others, { UV_THREADPOOL_SIZE: '8', FOREIGN: 'kept', TZ: 'UTC' });
+});
+
+test('each part is started with its own settings, and other programs with none', (t) => {
+  const variables = {
+    ...{ PATH: '/bin', FAILPOINTS: 'file', REDIS_URL: 'secret', REDIS_PORT: '1' },
+    ...{ CLUSTER_SECRET: 'secret', SIGNING_KEYS: 'secret', CONTROL_PORT: '2', AGENT_PORT: '3' },
+  };
+  const namesFor = (part: 'control' | 'agent' | undefined): string[] =>
+    Object.keys(variablesFor(part, variables)).slice(2);
+  t.deepEqual(namesFor(undefined), []);
+  t.deepEqual(namesFor('agent'), ['REDIS_URL', 'CLUSTER_SECRET', 'AGENT_PORT']);
+  t.deepEqual(namesFor('control'), [
+    ...['REDIS_URL', 'CLUSTER_SECRET', 'SIGNING_KEYS', 'CONTROL_PORT'],
+  ]);
 });
 
 test('a configuration file that is not there is an error', async (t) => {
