@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
-import { Readable } from 'node:stream';
+import type { Readable } from 'node:stream';
+import { setImmediate } from 'node:timers/promises';
 import busboy from 'busboy';
 import { toError } from '../../../shared/errors.ts';
 import { FairShares } from '../../../shared/fair-shares.ts';
@@ -36,6 +37,7 @@ function parserOf(request: IncomingMessage): busboy.Busboy {
 /** Collects fields until the file begins; settles then, or fails. */
 function collect(parser: busboy.Busboy): Promise<{ form: PostForm; file: Readable }> {
   const fields = new Map<string, string>();
+  let found: Readable | undefined;
   return new Promise((resolve, reject) => {
     parser.on('field', (name, value, { nameTruncated, valueTruncated }) => {
       const lower = name.toLowerCase();
@@ -46,10 +48,16 @@ function collect(parser: busboy.Busboy): Promise<{ form: PostForm; file: Readabl
     parser.on('fieldsLimit', () => reject(malformed('it has too many fields')));
     parser.on('file', (name, file, { filename = '' }) => {
       file.on('error', () => undefined); // A reader of the file gets the error too.
+      found = file;
       if (name.toLowerCase() !== 'file') return reject(malformed('its file must be called file'));
       resolve({ form: { fields, fileName: filename }, file });
     });
-    parser.on('error', (error) => reject(malformed(toError(error).message, error)));
+    parser.on('error', (error) => {
+      const failure = malformed(toError(error).message, error);
+      reject(failure);
+      // The parser leaves the file as it is.
+      found?.destroy(failure);
+    });
     parser.on('close', () => reject(malformed('it has no file')));
   });
 }
@@ -114,7 +122,7 @@ export async function peekForm(
       if (arrived !== null) parser.write(arrived);
       else if (!isWhole) await arrival(request, deadline);
       if (isWhole) parser.end();
-      await new Promise(setImmediate);
+      await setImmediate();
       seenBytes += arrived?.length ?? 0;
       if (seenBytes > LIMITS.formHeadBytesMax && !state.isSettled)
         throw malformed('its fields are too long');
@@ -147,20 +155,65 @@ export class FormHeads {
   }
 }
 
-/** The file of a form whose bytes these are. Fields after it are ignored, as in S3. */
+/** Feeds a parser. Settles once it has parsed everything; its file and its errors say what came. */
+async function feed(parser: busboy.Busboy, bytes: AsyncIterable<Buffer>): Promise<void> {
+  try {
+    for await (const chunk of bytes) {
+      await new Promise((resolve) => {
+        parser.write(chunk, resolve);
+      });
+    }
+    parser.end();
+  } catch (error) {
+    parser.destroy(toError(error));
+  }
+}
+
+/**
+ * The file of a form whose bytes these are. Fields after it are ignored, as in S3.
+ * @throws S3Error MalformedPOSTRequest when the file does not end, and what `bytes` throws
+ */
 export async function* readFile(
   request: IncomingMessage,
   bytes: AsyncIterable<Buffer>,
 ): AsyncGenerator<Buffer> {
   const parser = parserOf(request);
   const collected = collect(parser);
-  const source = Readable.from(bytes);
-  source.on('error', (error) => parser.destroy(error));
-  source.pipe(parser);
+  let isFed = false;
+  const fed = feed(parser, bytes).then(() => {
+    isFed = true;
+  });
   const { file } = await collected;
   try {
-    yield* file as AsyncIterable<Buffer>;
+    while (!file.readableEnded) {
+      const chunk = file.read() as Buffer | null;
+      if (chunk !== null) yield chunk;
+      else if (isFed) await refuseUnlessEnded(file);
+      else await Promise.race([nextOf(file), fed]);
+    }
   } catch (error) {
     throw error instanceof S3Error ? error : malformed(toError(error).message, error);
+  } finally {
+    file.destroy();
   }
+}
+
+/** Settles when more of a file can be read, or none ever. @throws the error that ended it */
+async function nextOf(file: Readable): Promise<void> {
+  const settled = new AbortController();
+  const { signal } = settled;
+  try {
+    const events = ['readable', 'end', 'close'].map((name) => once(file, name, { signal }));
+    for (const event of events) event.catch(() => undefined);
+    await Promise.race(events);
+  } finally {
+    settled.abort();
+  }
+}
+
+/** Some malformed forms begin a file and never end it, although the parser took all of them. */
+async function refuseUnlessEnded(file: Readable): Promise<void> {
+  await setImmediate(); // A file that has ended says so in the next turn.
+  if (file.errored !== null) throw file.errored;
+  if (!file.readableEnded && file.readableLength === 0) throw malformed('its file does not end');
 }

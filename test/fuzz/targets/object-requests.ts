@@ -2,6 +2,7 @@
  * Parts of object requests that have parsers of their own: signatures, chunks, documents, ranges.
  */
 import assert from 'node:assert';
+import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { AwsChunkedDecoder } from '../../../agent/objects/auth/aws-chunked.ts';
 import { parseRanges } from '../../../agent/objects/protocol/byte-ranges.ts';
@@ -10,6 +11,8 @@ import {
   parseCompleteMultipartUpload,
   parseDelete,
 } from '../../../agent/objects/http/request-documents.ts';
+import { readFile } from '../../../agent/objects/http/post-form.ts';
+import { checkPolicy, readSignedForm } from '../../../agent/objects/auth/post-policy.ts';
 import { deriveSigningKey } from '../../../agent/objects/auth/sigv4-key.ts';
 import { readSignature, verifySignature } from '../../../agent/objects/auth/sigv4.ts';
 import { readTarget } from '../../../agent/objects/http/target.ts';
@@ -111,6 +114,82 @@ const awsChunked: Target = {
   },
 };
 
+const FORM_FILE = '--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n';
+const FORM_HEADERS = { headers: { 'content-type': 'multipart/form-data; boundary=x' } };
+
+async function readForm(input: Buffer, pieceBytes: number): Promise<Decoded> {
+  const pieces: Buffer[] = [];
+  try {
+    const request = FORM_HEADERS as IncomingMessage;
+    for await (const piece of readFile(request, Readable.from(cut(input, pieceBytes)))) {
+      pieces.push(piece);
+    }
+    return { bytes: Buffer.concat(pieces), code: 'ok' };
+  } catch (error) {
+    if (!(error instanceof S3Error)) throw error;
+    return { bytes: Buffer.concat(pieces), code: error.code };
+  }
+}
+
+const postForm: Target = {
+  name: 'post-form',
+  seeds: [
+    `--x\r\nContent-Disposition: form-data; name="key"\r\n\r\na\r\n${FORM_FILE}hello\r\n--x--\r\n`,
+    `${FORM_FILE}--x\r\n\r\n--x--`,
+  ],
+  words: [
+    ...['--x', '--x--', '\r\n', '\r\n\r\n', 'Content-Disposition: form-data; ', 'name="file"'],
+    ...['name="policy"', 'filename="', "filename*=UTF-8''%C4%8D", 'Content-Type: ', 'boundary=x'],
+    ...['<Delete>', '</Delete>', 'Content-Transfer-Encoding: base64', '\0', '"', ';', '\u00e9'],
+  ],
+  async run(input) {
+    const whole = await readForm(input, Math.max(1, input.length));
+    const bytewise = await readForm(input, 3);
+    for (const { code } of [whole, bytewise]) assert(['ok', 'MalformedPOSTRequest'].includes(code));
+    // Parts behind the file are ignored, so their faults may be missed.
+    if (whole.code !== 'ok' || bytewise.code !== 'ok') return;
+    assert.deepStrictEqual(bytewise.bytes, whole.bytes);
+  },
+};
+
+const POLICY = JSON.stringify({
+  expiration: '2013-05-25T00:00:00Z',
+  conditions: [
+    { key: 'a' },
+    ['starts-with', '$x-amz-date', '2013'],
+    ['content-length-range', 0, 9],
+  ],
+});
+const STRING_TO_SIGN = `AWS4-HMAC-SHA256\n20130524T000000Z\n20130524/us-east-1/s3/aws4_request\n${EMPTY_SHA256}`;
+
+const postPolicy: Target = {
+  name: 'post-policy',
+  seeds: [Buffer.from(POLICY).toString('base64'), POLICY, STRING_TO_SIGN],
+  words: [
+    ...['expiration', 'conditions', 'starts-with', 'eq', '$key', 'content-length-range', '=', '=='],
+    ...['AWS4-HMAC-SHA256', '\n', '{', '}', '[', ']', '"', '-', '_', '+', '/', '9'.repeat(16)],
+  ],
+  run(input) {
+    // As text, and as the document within base64: mutations of either reach the parser.
+    for (const policy of [input.toString('latin1'), input.toString('base64')]) {
+      const fields = new Map([
+        ...[['key', 'a'] as const, ['x-amz-algorithm', 'AWS4-HMAC-SHA256'] as const],
+        ['x-amz-credential', 'AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request'],
+        ...[['x-amz-date', '20130524T000000Z'] as const, ['policy', policy] as const],
+        ['x-amz-signature', '0'.repeat(64)],
+      ]);
+      const form = { fields, fileName: '' };
+      const signed = unlessRefused(isS3Error, () => readSignedForm(form, EXAMPLE_TIME));
+      if (signed === undefined) continue;
+      // A policy is never the text that another kind of request is signed with.
+      assert(!/[^A-Za-z0-9+/=]/u.test(signed.claim.stringToSign));
+      const [min, max] = signed.policy.lengthRange ?? [0, 0];
+      assert(Number.isSafeInteger(min) && Number.isSafeInteger(max));
+      unlessRefused(isS3Error, () => checkPolicy(signed.policy, fields));
+    }
+  },
+};
+
 const xml: Target = {
   name: 'xml',
   seeds: [
@@ -173,4 +252,6 @@ const ranges: Target = {
   },
 };
 
-export const objectRequestTargets: readonly Target[] = [sigv4, awsChunked, xml, ranges];
+export const objectRequestTargets: readonly Target[] = [
+  ...[sigv4, awsChunked, postForm, postPolicy, xml, ranges],
+];
