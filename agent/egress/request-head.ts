@@ -4,7 +4,7 @@ import {
   findFramingFault,
   framingHeaders,
   framingOf,
-  mayHaveBody,
+  framingToSend,
 } from '../../shared/http/http-framing.ts';
 import { normalizeName } from '../../shared/network/egress-target.ts';
 
@@ -50,11 +50,8 @@ export function endToEnd(rawHeaders: readonly string[]): RawHeader[] {
 }
 
 /** Headers that say how the body of a forwarded request is delimited. */
-export function bodyHeaders(request: IncomingMessage): string[] {
-  const framing = framingOf(request);
-  if (framing === 'none' && mayHaveBody(request.method)) return ['Content-Length', '0'];
-  return framingHeaders(framing);
-}
+export const bodyHeaders = (request: IncomingMessage): string[] =>
+  framingHeaders(framingToSend(framingOf(request), request.method));
 
 /** Whose site a request asks for. */
 export interface RequestedHost {

@@ -1,26 +1,17 @@
 import type { Server, ServerResponse } from 'node:http';
 import {
   type HttpServerOptions,
-  type RenderRefusal,
   type RequestHandler,
   startHttpServer,
 } from '../../shared/http/http-server.ts';
 import { admitOrigin, allowPreflight, isPreflight } from '../../shared/http/cross-origin.ts';
-import { newRequestId } from '../../shared/ids.ts';
+import { renderObjectRefusal } from '../../shared/http/object-error.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import { renderError, S3Error } from '../objects/protocol/errors.ts';
 
 interface Options extends Omit<HttpServerOptions, 'name' | 'headerBytesMax' | 'render'> {
   /** Origins whose pages may read every answer, besides what disks allow. */
   readonly allowedOrigins: readonly string[];
 }
-
-const CODES = { bad_request: 'InvalidRequest', no_capacity: 'SlowDown' } as const;
-
-const render: RenderRefusal = (code, problem, { url = '' }) => ({
-  contentType: 'application/xml',
-  body: renderError(new S3Error(CODES[code], problem), url, newRequestId()),
-});
 
 /** Where clients open WebSockets; no disk has such a name, so it is no object. */
 const WEB_SOCKETS = /^\/sandboxes\/[^/?]+\/connection(?:\?|$)/u;
@@ -37,6 +28,7 @@ export function startPublicServer(
   handle: RequestHandler,
 ): Promise<Server> {
   const { headerBytesMax } = LIMITS;
+  const render = renderObjectRefusal;
   const server = { ...options, name: 'public', headerBytesMax, hasUpgrades: true, render } as const;
   return startHttpServer(server, (request, response) => {
     const isAdmitted = admitOrigin(request, response, allowedOrigins);

@@ -3,6 +3,7 @@ import { admitOrigin, allowPreflight, isPreflight } from '../../shared/http/cros
 import { addressParties } from '../../shared/http/address-key.ts';
 import { SAFETY_HEADERS } from '../../shared/http/safety-headers.ts';
 import { lingerAfterAnswer } from '../../shared/http/early-answer.ts';
+import { renderObjectError } from '../../shared/http/object-error.ts';
 import { FairShares } from '../../shared/fair-shares.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { RequestForwarder } from '../../shared/links/forward-request.ts';
@@ -12,11 +13,6 @@ import { type OpenSpan, serveInSpan } from '../../shared/spans.ts';
 import type { Histogram } from '../../shared/metrics.ts';
 import { type KnownHosts, rankHosts } from './placement.ts';
 
-/** @param message plain text without markup */
-export const renderObjectError = (code: string, message: string): string =>
-  `<?xml version="1.0" encoding="UTF-8"?>
-<Error><Code>${code}</Code><Message>${message}</Message></Error>
-`;
 const UNAVAILABLE = renderObjectError(
   'ServiceUnavailable',
   'No host can be reached now. Try again.',

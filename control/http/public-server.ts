@@ -6,18 +6,14 @@ import {
   type RenderRefusal,
   startHttpServer,
 } from '../../shared/http/http-server.ts';
+import { renderObjectRefusal } from '../../shared/http/object-error.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import { isObjectPath, type ObjectProxy, renderObjectError } from '../dispatch/object-proxy.ts';
+import { isObjectPath, type ObjectProxy } from '../dispatch/object-proxy.ts';
 
 type Options = Omit<HttpServerOptions, 'headerBytesMax' | 'render'>;
 
-const OBJECT_CODES = { bad_request: 'InvalidRequest', no_capacity: 'SlowDown' } as const;
-
 const render: RenderRefusal = (code, problem, { url = '' }) => {
-  if (isObjectPath(url)) {
-    const body = renderObjectError(OBJECT_CODES[code], problem);
-    return { contentType: 'application/xml', body };
-  }
+  if (isObjectPath(url)) return renderObjectRefusal(code, problem);
   const body = JSON.stringify({ success: false, error: problem, code });
   return { contentType: 'application/json; charset=utf-8', body };
 };

@@ -19,7 +19,10 @@ const METHODS_WITH_BODY = new Set(['PATCH', 'POST', 'PUT']);
 // At most 15 digits: any such number is exact in JavaScript.
 const LENGTH = /^(?:0|[1-9][0-9]{0,14})$/u;
 
-export const mayHaveBody = (method = ''): boolean => METHODS_WITH_BODY.has(method);
+// Node announces chunks for a request of any other method that announces nothing.
+const METHODS_UNANNOUNCED = new Set(['CONNECT', 'DELETE', 'GET', 'HEAD', 'OPTIONS', 'TRACE']);
+
+const mayHaveBody = (method = ''): boolean => METHODS_WITH_BODY.has(method);
 
 /** The values of the headers that decide where a request ends or goes. */
 interface FramingValues {
@@ -52,6 +55,10 @@ export function framingOf({ rawHeaders }: Pick<RequestHead, 'rawHeaders'>): Body
   const [length] = lengths;
   return length === undefined ? 'none' : Number(length);
 }
+
+/** The framing to announce when a request is sent on: 0 where Node would announce chunks. */
+export const framingToSend = (framing: BodyFraming, method = 'GET'): BodyFraming =>
+  framing === 'none' && !METHODS_UNANNOUNCED.has(method) ? 0 : framing;
 
 /** Names and values of the headers that announce a framing. */
 export function framingHeaders(framing: BodyFraming): string[] {

@@ -78,6 +78,12 @@ function passedOn(answer: IncomingMessage, fixed: ReadonlySet<string>): string[]
   });
 }
 
+/** The headers of a request; HTTP/1.0 has no expectations, which its servers ignore. */
+const headersOf = ({ httpVersion, rawHeaders }: IncomingMessage): string[] =>
+  httpVersion === '1.0'
+    ? rawHeaders.filter((_, index) => rawHeaders[index - (index % 2)]?.toLowerCase() !== 'expect')
+    : rawHeaders;
+
 /** Forwards requests over connections that are kept alive. */
 export class RequestForwarder {
   readonly #requests: PartRequests;
@@ -98,7 +104,8 @@ export class RequestForwarder {
     response: ServerResponse,
     { hostId, baseUrl, origin, fixedHeaders = NONE }: ForwardTarget,
   ): Promise<void> {
-    const { method = '', url: target = '', rawHeaders } = request;
+    const { method = '', url: target = '' } = request;
+    const rawHeaders = headersOf(request);
     const framing = framingOf(request);
     const head = { method, target, framing, rawHeaders };
     const purpose = 'object-forward';

@@ -11,7 +11,12 @@ import { lingerAfterAnswer } from '../http/early-answer.ts';
 import { AppError } from '../errors.ts';
 import { awaitAnswer, beginRequest } from '../http/send-request.ts';
 import { LIMITS } from '../limits.ts';
-import { type BodyFraming, framingHeaders, framingOf, mayHaveBody } from '../http/http-framing.ts';
+import {
+  type BodyFraming,
+  framingHeaders,
+  framingOf,
+  framingToSend,
+} from '../http/http-framing.ts';
 import type { Logger } from '../log.ts';
 import { currentTraceparent } from '../spans.ts';
 import { type ClusterTls, partAgent } from '../tls/part-connections.ts';
@@ -94,9 +99,7 @@ export class PartRequests {
    */
   begin(wanted: PartRequest): ClientRequest {
     const { method, target, purpose, claims, hostId, baseUrl, signal } = wanted;
-    // Node would announce chunks for any method that may have a body, even if there is none.
-    const isEmpty = wanted.framing === 'none' && mayHaveBody(method);
-    const framing = isEmpty ? 0 : wanted.framing;
+    const framing = framingToSend(wanted.framing, method);
     const request = digestOf({ ...wanted, framing });
     const traceparent = currentTraceparent();
     const traced = traceparent === undefined ? claims : { ...claims, traceparent };

@@ -113,3 +113,71 @@ export async function provoke(
   const statuses = [...received.matchAll(/HTTP\/1\.1 (\d{3}) /gu)].map(([, code]) => Number(code));
   return { statuses, isClosed };
 }
+
+/** An answer, interim ones too, as it came. */
+export interface RawAnswer {
+  readonly status: number;
+  readonly headers: readonly (readonly [name: string, value: string])[];
+  /** Without the framing of its chunks. */
+  readonly body: Buffer;
+}
+
+/** Takes chunks apart. @throws Error when they are cut short */
+function joinChunks(bytes: Buffer): { readonly body: Buffer; readonly rest: Buffer } {
+  const chunks: Buffer[] = [];
+  for (let at = 0; ;) {
+    const end = bytes.indexOf('\r\n', at);
+    const length = Number.parseInt(bytes.toString('latin1', at, end), 16);
+    const next = end + 2 + length;
+    if (end < 0 || Number.isNaN(length) || bytes.length < next + 2) throw new Error('cut short');
+    if (length === 0) return { body: Buffer.concat(chunks), rest: bytes.subarray(next + 2) };
+    chunks.push(bytes.subarray(end + 2, next));
+    at = next + 2;
+  }
+}
+
+/** Splits the bytes of a connection, which end it, into answers. @throws Error when cut short */
+function splitAnswers(bytes: Buffer, method: string): RawAnswer[] {
+  const answers: RawAnswer[] = [];
+  for (let rest = bytes; rest.length > 0;) {
+    const end = rest.indexOf(HEAD_END);
+    if (end < 0) throw new Error(`no answer: ${rest.toString('latin1')}`);
+    const [first = '', ...lines] = rest.toString('latin1', 0, end).split('\r\n');
+    const headers = lines.map((line) => {
+      const colon = line.indexOf(': ');
+      return [line.slice(0, colon), line.slice(colon + 2)] as const;
+    });
+    const valueOf = (wanted: string): string | undefined =>
+      headers.find(([name]) => name.toLowerCase() === wanted)?.[1];
+    const status = Number(first.split(' ')[1]);
+    rest = rest.subarray(end + HEAD_END.length);
+    const length = Number(valueOf('content-length') ?? rest.length);
+    let body: Buffer = Buffer.alloc(0);
+    if (method === 'HEAD' || status < 200 || status === 204 || status === 304) {
+      // There is none.
+    } else if (valueOf('transfer-encoding') === undefined) {
+      if (rest.length < length) throw new Error('cut short');
+      [body, rest] = [rest.subarray(0, length), rest.subarray(length)];
+    } else ({ body, rest } = joinChunks(rest));
+    answers.push({ status, headers, body });
+  }
+  return answers;
+}
+
+/**
+ * Sends one request, which must be the last of its connection, and reads its answers.
+ * @throws Error when the connection ends within an answer
+ */
+export async function readAnswers(baseUrl: string, bytes: Buffer): Promise<RawAnswer[]> {
+  const { hostname, port } = new URL(baseUrl);
+  const socket = connect(Number(port), hostname);
+  const chunks: Buffer[] = [];
+  socket.on('data', (chunk: Buffer) => chunks.push(chunk));
+  socket.on('error', () => undefined); // The server may close before it has read everything.
+  socket.write(bytes);
+  await new Promise((resolve) => {
+    socket.once('close', resolve);
+  });
+  const [method = ''] = bytes.toString('latin1').split(' ');
+  return splitAnswers(Buffer.concat(chunks), method);
+}

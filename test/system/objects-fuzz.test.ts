@@ -11,8 +11,9 @@ import * as fc from '../helpers/fast-check.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { diskMount } from '../helpers/host.ts';
 import { ObjectClient } from '../helpers/objects.ts';
+import { body, comparedRequest, header, method, path, query } from '../helpers/object-requests.ts';
 import { presign } from '../helpers/presign.ts';
-import { sendRaw } from '../helpers/raw-http.ts';
+import { type RawAnswer, readAnswers, sendRaw } from '../helpers/raw-http.ts';
 import { Stack } from '../helpers/stack.ts';
 import { type DiskUser, newDiskUser } from '../helpers/tools.ts';
 import { isFull } from '../helpers/full.ts';
@@ -56,100 +57,6 @@ async function fingerprint(directory: string): Promise<string> {
   }
   return hash.digest('hex');
 }
-
-const escaped = fc.constantFrom(
-  ...['%2e%2e', '..', '.', '%2F', '%00', '%ff', '%c3%28', '%E2%82', '%', '%zz', '%25', '+', ''],
-  ...['a', 'dir', 'b', 'k'.repeat(300), 'contents', 'uploads', '%C3%BC', '%0d%0a', '\\', ';', '~'],
-);
-const path = fc.array(escaped, { maxLength: 6 }).map((parts) => parts.join('/'));
-const parameter = fc.constantFrom(
-  ...['list-type=2', 'uploads', 'uploads=', 'delete=', 'append=true', 'uploadId=x', 'partNumber=1'],
-  ...[
-    'partNumber=0',
-    'uploadId=',
-    'prefix=%00',
-    'prefix=../',
-    'prefix=%ff',
-    'delimiter=/',
-    'max-keys=0',
-  ],
-  ...['delimiter=x', 'max-keys=-1', 'max-keys=99999999999', 'continuation-token=%00', 'marker=..'],
-  ...['continuation-token=YQ', 'start-after=%ff', 'encoding-type=url', 'encoding-type=x', 'acl'],
-  ...['versionId=1', 'location', 'versioning', 'tagging', '=', '&', '%', '%zz=1', 'key-marker=a'],
-  ...['response-content-type=%0d%0aX:1', 'response-expires=x', 'X-Amz-Signature=x', 'max-parts=x'],
-);
-const query = fc.array(parameter, { maxLength: 4 }).map((all) => all.join('&'));
-const header = fc.constantFrom(
-  ...[
-    'range: bytes=0-',
-    'range: bytes=-0',
-    'range: bytes=9-1',
-    'range: bytes=0-0,0-0,1-2',
-    'range: x',
-  ],
-  ...[
-    'range: bytes=99999999999999999999-',
-    'if-match: *',
-    'if-none-match: *',
-    'if-match: "x',
-    'te: x',
-  ],
-  ...['if-modified-since: never', 'content-md5: x', 'content-md5: AAAAAAAAAAAAAAAAAAAAAA=='],
-  ...[
-    'x-amz-copy-source: /',
-    'x-amz-copy-source: a/b',
-    'x-amz-copy-source: %ff',
-    'x-archil-uid: -1',
-  ],
-  ...['x-amz-copy-source-range: bytes=5-1', 'x-amz-checksum-crc32: x', 'x-amz-trailer: x'],
-  ...[
-    'x-archil-mode: 9',
-    'x-archil-mode: 600',
-    'x-amz-meta-a: b',
-    'content-type: \u00fc',
-    'expect: x',
-  ],
-  ...['x-amz-content-sha256: x', 'x-amz-metadata-directive: X', 'content-encoding: aws-chunked'],
-  ...['x-amz-checksum-crc32: AAAAAA==', 'x-berth-proof: x', 'authorization: AWS4-HMAC-SHA256 x'],
-);
-const xml = fc.constantFrom(
-  ...[
-    '<Delete/>',
-    '<Delete><Object><Key>../a</Key></Object></Delete>',
-    '<Delete><Object/></Delete>',
-  ],
-  ...[
-    '<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><Delete><Object><Key>&b;</Key></Object>',
-  ],
-  ...[
-    '<CompleteMultipartUpload/>',
-    '<a'.repeat(500),
-    '<a>'.repeat(500),
-    '&#0;',
-    ']]>',
-    '\0',
-    '\u00ff',
-  ],
-);
-const body = fc.oneof(
-  fc.string({ maxLength: 50 }),
-  fc.array(xml, { maxLength: 3 }).map((all) => all.join('')),
-);
-const method = fc.constantFrom(
-  ...[
-    'GET',
-    'HEAD',
-    'PUT',
-    'POST',
-    'DELETE',
-    'PATCH',
-    'OPTIONS',
-    'TRACE',
-    'PROPFIND',
-    'GET',
-    'PUT',
-  ],
-);
 
 interface Request {
   readonly method: string;
@@ -271,4 +178,52 @@ test('chunks of a body', async (t) => {
   await fc.assert(property, { numRuns: RUNS / 2 });
   await checkHost(t.context, before);
   t.pass();
+});
+
+/** Headers that name the time, the request or the connection, or that control adds. */
+const PASSING = new Set([
+  ...['date', 'x-amz-request-id', 'connection', 'keep-alive', 'transfer-encoding'],
+  ...['content-security-policy', 'x-content-type-options'],
+]);
+
+/** The answers as they must be alike, whichever way the request went. */
+const alike = (answers: readonly RawAnswer[], disk: string): unknown =>
+  answers.map(({ status, headers, body: bytes }) => ({
+    status,
+    headers: headers
+      .filter(([name]) => !PASSING.has(name.toLowerCase()))
+      .map(([name, value]) => `${name.toLowerCase()}: ${settled(value, disk)}`)
+      .toSorted(),
+    body: settled(bytes.toString('latin1'), disk),
+  }));
+
+/** A text without what differs between two disks and two moments. */
+const settled = (text: string, disk: string): string =>
+  text
+    .replaceAll(disk, 'DISK')
+    .replaceAll(/<(RequestId|UploadId|LastModified|Name|CreationDate)>[^<]*<\/\1>/gu, '<$1/>')
+    .replaceAll(/\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT/gu, 'TIME')
+    .replaceAll(/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/gu, 'UUID');
+
+test('control answers as the agent does, byte for byte', async (t) => {
+  const { stack, api, user } = t.context;
+  const ways = await Promise.all(
+    [user.s3Url, stack.baseUrl].map(async (baseUrl) => {
+      const { disk } = await newDiskUser(stack, api);
+      const client = new ObjectClient(user.s3Url, api.key);
+      for (const key of ['a', 'dir/b']) await client.put(disk, key, 'content');
+      return { baseUrl, disk };
+    }),
+  );
+  const property = fc.asyncProperty(comparedRequest, async (request) => {
+    const [direct, through] = await Promise.all(
+      ways.map(async ({ baseUrl, disk }) => {
+        const bytes = request.replaceAll('DISK', disk).replaceAll('KEY', api.key);
+        return alike(await readAnswers(baseUrl, Buffer.from(bytes, 'latin1')), disk);
+      }),
+    );
+    assert.deepEqual(through, direct);
+  });
+  await fc.assert(property, { numRuns: RUNS * 2 });
+  t.true(stack.agent.isRunning && stack.control.isRunning);
 });

@@ -107,9 +107,8 @@ export class Exchange {
     clearInterval(this.#progress);
     try {
       this.#begin(status, headers);
-      if (xml !== undefined) response.setHeader('content-type', 'application/xml');
       if (object === undefined) {
-        response.end(xml);
+        this.#endWithXml(xml);
         return;
       }
       const { file, parts } = object;
@@ -158,10 +157,9 @@ export class Exchange {
       return;
     }
     const [path = ''] = (this.request.url ?? '').split('?');
-    this.#begin(error.status, { ...error.headers, 'content-type': 'application/xml' });
+    this.#begin(error.status, error.headers);
     if (error.status === 503) response.setHeader('retry-after', RETRY_AFTER_SECONDS);
-    const isHead = this.request.method === 'HEAD';
-    response.end(isHead ? undefined : renderError(error, path, this.#requestId));
+    this.#endWithXml(renderError(error, path, this.#requestId));
   }
 
   /** A body that arrives, and an answer that was begun, must only keep their rate (StallClock). */
@@ -177,6 +175,18 @@ export class Exchange {
       if (hasArrived || this.#response.headersSent) return;
       this.abort(new AppError('timeout', 'the request takes too long'));
     }, idleMsMax);
+  }
+
+  /** Ends an answer with a document or without content; its length is said to HTTP/1.0, too. */
+  #endWithXml(xml: string | undefined): void {
+    const response = this.#response;
+    const bytes = Buffer.from(xml ?? '');
+    if (xml !== undefined) response.setHeader('content-type', 'application/xml');
+    const hasLength = response.hasHeader('content-length') || response.statusCode === 204;
+    if (!hasLength && response.statusCode !== 304) {
+      response.setHeader('content-length', bytes.length);
+    }
+    response.end(this.request.method === 'HEAD' ? undefined : bytes);
   }
 
   #begin(status: number, headers: Readonly<Record<string, string>>): void {

@@ -93,6 +93,24 @@ for (const [name, { asked, answered }] of Object.entries(exchanges)) {
   });
 }
 
+test('a request without a body is sent on without one, whatever its method', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  let seen: string[] = [];
+  const site = await lab.serveHttp('127.0.0.3', (request, response) => {
+    seen = request.rawHeaders;
+    response.end();
+  });
+  lab.setPolicy(POLICY);
+  for (const [method, announced] of [
+    ['GET', []],
+    ['POST', ['Content-Length', '0']],
+    ['PROPFIND', ['Content-Length', '0']],
+  ] as const) {
+    await ask(await lab.connect(site), `${method} / HTTP/1.1\r\nHost: other.test\r\n${CLOSE}\r\n`);
+    t.deepEqual(seen.slice(2, -2), announced, method);
+  }
+});
+
 test('control characters in header values do not pass', async (t) => {
   await using lab = await EgressLab.open(NAMES);
   let answered = '';
