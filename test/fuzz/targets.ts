@@ -1,6 +1,7 @@
 import type { Target } from './target.ts';
 import { frameTargets } from './targets/frames.ts';
 import { httpTargets } from './targets/http.ts';
+import { headerTargets } from './targets/header-bytes.ts';
 import { objectRequestTargets } from './targets/object-requests.ts';
 import { storeTargets } from './targets/stores.ts';
 import { tlsTargets } from './targets/tls.ts';
@@ -8,6 +9,7 @@ import { tlsTargets } from './targets/tls.ts';
 /** The targets that need only this process. */
 export const inProcessTargets: readonly Target[] = [
   ...objectRequestTargets,
+  ...headerTargets,
   ...frameTargets,
   ...storeTargets,
   ...tlsTargets,

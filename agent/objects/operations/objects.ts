@@ -3,7 +3,7 @@ import { readAttributes } from '../http/attributes.ts';
 import type { ByteRange } from '../protocol/byte-ranges.ts';
 import { checksumHeaders } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
-import { isHeaderValue, toHeaderValue } from '../protocol/raw-headers.ts';
+import { headerOverrides } from '../http/header-overrides.ts';
 import { respondWithFile } from '../http/file-response.ts';
 import { header, type ObjectCall, type Operation, quoted } from '../http/operation.ts';
 import { type DeleteConditions, deletePrecondition } from '../http/delete-conditions.ts';
@@ -23,32 +23,6 @@ const DELETES_AT_ONCE = 8;
 const UNCHANGED = { 'cache-control': 'no-transform' } as const;
 
 const CACHING: ReadonlySet<string> = new Set(['cache-control', 'expires']);
-
-/** Headers of the answer by the query parameters that replace them, as presigned URLs use them. */
-const OVERRIDES: ReadonlyMap<string, string> = new Map(
-  [
-    'content-type',
-    'content-language',
-    'expires',
-    'cache-control',
-    'content-disposition',
-    'content-encoding',
-  ].map((name) => [`response-${name}`, name]),
-);
-
-function overrides({ target }: ObjectCall): Record<string, string> {
-  const headers: Record<string, string> = {};
-  for (const [parameter, given] of target.query) {
-    const name = OVERRIDES.get(parameter);
-    if (name === undefined) continue;
-    const value = toHeaderValue(given);
-    if (!isHeaderValue(value)) {
-      throw new S3Error('InvalidArgument', `${parameter} has a value that no header can have.`);
-    }
-    headers[name] = value;
-  }
-  return headers;
-}
 
 /** The checksum of what an answer brings, if the request asks for it. */
 function checksumOf(
@@ -79,7 +53,9 @@ const rangeOf = ({ start, sizeBytes }: ObjectPart): ByteRange => ({
 async function respond(call: ObjectCall, info: ReadObject | OpenObject, method: 'GET' | 'HEAD') {
   const { sizeBytes, etag, modifiedAt } = info;
   // Several ranges have the content type in their parts.
-  const { 'content-type': contentType = info.contentType, ...replaced } = overrides(call);
+  const { 'content-type': contentType = info.contentType, ...replaced } = headerOverrides(
+    call.target,
+  );
   const kept: Record<string, string> = { ...UNCHANGED, ...info.headers, ...replaced };
   const facts = { sizeBytes, etag: quoted(etag), modifiedAt, contentType };
   const part = 'fd' in info ? await readPart(call, info) : undefined;
