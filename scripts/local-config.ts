@@ -60,7 +60,7 @@ function defaults(ports: Env): Env {
     INGRESS_ZONE: 'sbx.localhost',
     AGENT_DATA_DIR: paths.agentData,
     STORAGE_DIR: paths.storage,
-    BUCKET_REACHABLE_NETWORKS: '127.0.0.0/8',
+    BUCKET_REACHABLE_NETWORKS: '',
   };
 }
 
@@ -72,7 +72,10 @@ const CONTAINS_PORT: Env = {
 };
 
 /** Values that nobody chose and that have other defaults now. */
-const FORMER_DEFAULTS: Env = { INGRESS_ZONE: 'localhost' };
+const FORMER_DEFAULTS: Env = {
+  INGRESS_ZONE: 'localhost',
+  BUCKET_REACHABLE_NETWORKS: '127.0.0.0/8',
+};
 
 /** Paths that set-up has built. The caller's environment does not override them. */
 interface Built {

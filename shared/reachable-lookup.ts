@@ -16,17 +16,19 @@ const findBySystem: FindAddresses = (hostname, options) =>
 /**
  * Resolves names for connections, without those of their addresses that are out of reach: a caller
  * chooses the name, and its addresses may change at any time. What is checked is connected to.
+ * @param port the port of all connections that use it
  * @param refusal the error for a name without any other address
  */
 export const reachableLookup =
   (
     networks: ReachableNetworks,
+    port: number,
     refusal: (host: string) => Error,
     find: FindAddresses = findBySystem,
   ): LookupFunction =>
   (hostname, options, callback) => {
     const answer = (found: readonly LookupAddress[]): void => {
-      const allowed = found.filter(({ address }) => networks.allows(address));
+      const allowed = found.filter(({ address }) => networks.allows(address, port));
       const [first] = allowed;
       if (first === undefined) return callback(refusal(hostname), '', 0);
       if (options.all === true) return callback(null, allowed);

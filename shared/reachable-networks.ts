@@ -1,7 +1,31 @@
 import ipaddr from 'ipaddr.js';
 
-/** Whether a text is a network such as 10.1.0.0/16 or fd00::/8. */
-export const isCidr = (text: string): boolean => ipaddr.isValidCIDR(text);
+const PORT_MAX = 65_535;
+
+interface NamedNetwork {
+  readonly range: ReturnType<typeof ipaddr.parseCIDR>;
+  /** Undefined: every port. */
+  readonly port: number | undefined;
+}
+
+/** @returns undefined when the text is no network */
+function parseNetwork(text: string): NamedNetwork | undefined {
+  const [, network = '', digits] = /^([^/]+\/\d{1,3})(?::(\d{1,5}))?$/u.exec(text) ?? [];
+  if (!ipaddr.isValidCIDR(network)) return undefined;
+  const port = digits === undefined ? undefined : Number(digits);
+  if (port !== undefined && (port < 1 || port > PORT_MAX)) return undefined;
+  return { range: ipaddr.parseCIDR(network), port };
+}
+
+/**
+ * Whether a text is a network such as `10.1.0.0/16` or `fd00::/8`, or one port of a network, such
+ * as `127.0.0.1/32:9000` or `::1/128:9000`.
+ */
+export const isReachableNetwork = (text: string): boolean => parseNetwork(text) !== undefined;
+
+/** The port that a URL leads to. */
+export const portOf = ({ protocol, port }: URL): number =>
+  port === '' ? (protocol === 'https:' ? 443 : 80) : Number(port);
 
 /** The only addresses of IPv6 that IANA gives to hosts of the internet. */
 const GLOBAL_IPV6 = ipaddr.IPv6.parseCIDR('2000::/3');
@@ -28,28 +52,30 @@ const isPublic = (address: ipaddr.IPv4 | ipaddr.IPv6): boolean =>
  * networks that the operator names.
  */
 export class ReachableNetworks {
-  readonly #networks: readonly ReturnType<typeof ipaddr.parseCIDR>[];
+  readonly #networks: readonly NamedNetwork[];
 
-  /** @param networks CIDR blocks */
+  /** @param networks as {@link isReachableNetwork} takes them; others are left out */
   constructor(networks: readonly string[]) {
-    this.#networks = networks.map((text) => ipaddr.parseCIDR(text));
+    this.#networks = networks.flatMap((text) => parseNetwork(text) ?? []);
   }
 
   /** @param text an address without brackets */
-  allows(text: string): boolean {
+  allows(text: string, port: number): boolean {
     if (!ipaddr.isValid(text)) return false;
     const address = ipaddr.process(text); // An IPv4 address in IPv6 is judged as what it is.
     if (isPublic(address)) return true;
-    return this.isNamed(text);
+    return this.isNamed(text, port);
   }
 
-  /** Whether the operator named a network that the address is of. */
-  isNamed(text: string): boolean {
+  /** Whether the operator named a network that the address is of, with this port or with all. */
+  isNamed(text: string, port: number): boolean {
     if (!ipaddr.isValid(text)) return false;
     const address = ipaddr.process(text);
     return this.#networks.some(
-      ([network, bits]) =>
-        network.kind() === address.kind() && address.match([network, bits] as never),
+      ({ range: [network, bits], port: only }) =>
+        (only === undefined || only === port) &&
+        network.kind() === address.kind() &&
+        address.match([network, bits] as never),
     );
   }
 }

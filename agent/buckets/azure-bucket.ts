@@ -81,7 +81,7 @@ export class AzureBucket implements Bucket {
       keepAlive: true,
       maxSockets: CONNECTIONS_MAX,
       timeout: LIMITS.bucketSilenceMsMax,
-      lookup: bucketLookup(networks),
+      lookup: bucketLookup(endpoint, networks),
     });
     // `agent` and `redirectOptions` are options of the pipeline that the SDK's types leave out.
     const options: StoragePipelineOptions & { agent: Agent; redirectOptions: object } = {

@@ -1,6 +1,6 @@
 import { isIP, type LookupFunction } from 'node:net';
 import { reachableLookup } from '../../shared/reachable-lookup.ts';
-import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
+import { portOf, type ReachableNetworks } from '../../shared/reachable-networks.ts';
 import { BucketError } from './bucket.ts';
 
 /** The code of a refusal, which is all that some SDKs keep of an error besides its message. */
@@ -13,10 +13,11 @@ const refusal = (host: string): BucketError & { readonly code: string } => {
 
 /** @throws BucketError for an endpoint that is an address out of reach; names are judged later */
 export function refuseAddress(endpoint: string, networks: ReachableNetworks): void {
-  const host = new URL(endpoint).hostname.replaceAll(/^\[|\]$/gu, '');
-  if (isIP(host) !== 0 && !networks.allows(host)) throw refusal(host);
+  const url = new URL(endpoint);
+  const host = url.hostname.replaceAll(/^\[|\]$/gu, '');
+  if (isIP(host) !== 0 && !networks.allows(host, portOf(url))) throw refusal(host);
 }
 
-/** Connects to addresses within reach only, whatever the name of an endpoint leads to. */
-export const bucketLookup = (networks: ReachableNetworks): LookupFunction =>
-  reachableLookup(networks, refusal);
+/** Connects to addresses within reach only, whatever the name of the endpoint leads to. */
+export const bucketLookup = (endpoint: string, networks: ReachableNetworks): LookupFunction =>
+  reachableLookup(networks, portOf(new URL(endpoint)), refusal);

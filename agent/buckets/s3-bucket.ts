@@ -59,7 +59,7 @@ function openClient(
   const connections = {
     keepAlive: true,
     maxSockets: CONNECTIONS_MAX,
-    lookup: bucketLookup(networks),
+    lookup: bucketLookup(endpoint, networks),
   };
   // Google's interface refuses the checksums that S3 has had since 2024.
   const checksums = type === 'gcs' ? 'WHEN_REQUIRED' : 'WHEN_SUPPORTED';

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { DiskEntry, DiskRecord } from '../../shared/directory/disk-record.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newMountId } from '../../shared/ids.ts';
-import { ReachableNetworks } from '../../shared/reachable-networks.ts';
+import { portOf, ReachableNetworks } from '../../shared/reachable-networks.ts';
 import {
   type DiskMountInput,
   type MountCredentials,
@@ -33,12 +33,13 @@ function normaliseEndpoint(text: string, networks: ReachableNetworks): string {
   }
   const name = url.hostname.replaceAll(/^\[|\]$/gu, '').replace(/\.$/u, '');
   const address = /(?:^|\.)localhost$/u.test(name) ? '127.0.0.1' : name;
-  if (isIP(address) !== 0 && !networks.allows(address)) {
+  const port = portOf(url);
+  if (isIP(address) !== 0 && !networks.allows(address, port)) {
     throw refused(
       'the endpoint is a private address; BUCKET_REACHABLE_NETWORKS says which may be used',
     );
   }
-  if (url.protocol === 'http:' && !networks.isNamed(address)) {
+  if (url.protocol === 'http:' && !networks.isNamed(address, port)) {
     throw refused('the endpoint must begin with https://');
   }
   return `${url.origin}${url.pathname.replace(/\/+$/u, '')}`;

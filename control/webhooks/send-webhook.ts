@@ -5,7 +5,7 @@ import { toError } from '../../shared/errors.ts';
 import { awaitAnswer, beginRequest } from '../../shared/http/send-request.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { reachableLookup } from '../../shared/reachable-lookup.ts';
-import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
+import { portOf, type ReachableNetworks } from '../../shared/reachable-networks.ts';
 import type { ActivityEvent } from '../../shared/schemas/activity.ts';
 import { resolveName } from './resolve-name.ts';
 
@@ -25,14 +25,16 @@ const privateAddress = (host: string): Error => new Error(`${host} is a private 
  */
 export function whyNoWebhook(text: string, networks: ReachableNetworks): string | undefined {
   if (!URL.canParse(text)) return 'url is not a URL';
-  const { protocol, hostname, username, password, hash } = new URL(text);
+  const parsed = new URL(text);
+  const { protocol, hostname, username, password, hash } = parsed;
   if (username !== '' || password !== '' || hash !== '') {
     return 'url must have neither credentials nor a fragment';
   }
   const name = hostname.replaceAll(/^\[|\]$/gu, '').replace(/\.$/u, '');
   const address = /(?:^|\.)localhost$/u.test(name) ? '127.0.0.1' : name;
-  if (isIP(address) !== 0 && !networks.allows(address)) return 'url is of a private address';
-  return protocol === 'https:' || networks.isNamed(address)
+  const port = portOf(parsed);
+  if (isIP(address) !== 0 && !networks.allows(address, port)) return 'url is of a private address';
+  return protocol === 'https:' || networks.isNamed(address, port)
     ? undefined
     : 'url must begin with https://';
 }
@@ -61,7 +63,9 @@ export async function sendWebhook(
       ...urlToHttpOptions(target),
       method: 'POST',
       agent: false,
-      lookup: reachableLookup(networks, privateAddress, (name) => resolveName(name, signal)),
+      lookup: reachableLookup(networks, portOf(target), privateAddress, (name) =>
+        resolveName(name, signal),
+      ),
       signal,
       headers: {
         'content-type': 'application/json',

@@ -3,7 +3,7 @@ import Type from 'typebox';
 import { isOrigin } from '../http/cross-origin.ts';
 import { regionPattern } from '../ids.ts';
 import { LIMITS } from '../limits.ts';
-import { isCidr } from '../reachable-networks.ts';
+import { isReachableNetwork } from '../reachable-networks.ts';
 import { GiB } from '../units.ts';
 import { absolutePath, anySecret, integer, list, ring, text } from './kinds.ts';
 import { tracingSettings } from './tracing-settings.ts';
@@ -127,12 +127,11 @@ const clusterSettings = {
     }),
   ),
   BUCKET_REACHABLE_NETWORKS: list({
-    form: 'CIDR blocks',
-    expected: 'networks in CIDR form',
-    isFit: isCidr,
-    setUp: '`127.0.0.0/8`',
+    form: 'CIDR blocks, each with a port or without',
+    expected: 'networks in CIDR form, such as 10.1.0.0/16 or 127.0.0.1/32:9000',
+    isFit: isReachableNetwork,
     description:
-      'private networks that the endpoints of buckets behind disks may be of; `http://` works only there',
+      'private networks that the endpoints of buckets behind disks may be of; `http://` works only there. Every account may then reach what listens there, so name the port as well: `10.0.0.9/32:9000`, `fd00::9/128:9000`',
   }),
   ENCRYPTION_KEY: ring({
     each: `${KEY_BYTES} bytes in base64`,

@@ -2,7 +2,7 @@ import Type from 'typebox';
 import { parseImageReference } from '../image-reference.ts';
 import { ZONE_DEFAULT, zonePattern } from '../ingress-hostname.ts';
 import { LIMITS } from '../limits.ts';
-import { isCidr } from '../reachable-networks.ts';
+import { isReachableNetwork } from '../reachable-networks.ts';
 import { MINUTE_MS, MiB, TiB } from '../units.ts';
 import { absolutePath, anySecret, flag, integer, list, port, ring, text } from './kinds.ts';
 
@@ -114,11 +114,11 @@ export const ControlSettings = Type.Object({
     }),
   ),
   WEBHOOK_REACHABLE_NETWORKS: list({
-    form: 'CIDR blocks',
-    expected: 'networks in CIDR form',
-    isFit: isCidr,
+    form: 'CIDR blocks, each with a port or without',
+    expected: 'networks in CIDR form, such as 10.1.0.0/16 or 127.0.0.1/32:9000',
+    isFit: isReachableNetwork,
     description:
-      'private networks that webhooks may be of; `http://` works only there ([accounts.md](accounts.md#webhooks))',
+      'private networks that webhooks may be of, written as those of `BUCKET_REACHABLE_NETWORKS`; `http://` works only there ([accounts.md](accounts.md#webhooks))',
   }),
   REDIS_DATA_DIR: Type.Optional(
     text({

@@ -3,7 +3,7 @@ import anyTest, { type TestFn } from 'ava';
 import type { CreatedDisk } from '../../shared/schemas/disk.ts';
 import type { DiskMount } from '../../shared/schemas/disk-mount.ts';
 import type { ApiClient } from '../helpers/api.ts';
-import { createBucketDisk, LOOPBACK_BUCKETS, mountOf, readMount } from '../helpers/buckets.ts';
+import { createBucketDisk, mountOf, ownBuckets, readMount } from '../helpers/buckets.ts';
 import { newName, readManifest } from '../helpers/disks.ts';
 import { dumpRedis } from '../helpers/redis-contents.ts';
 import { Stack } from '../helpers/stack.ts';
@@ -13,7 +13,9 @@ import { waitFor } from '../helpers/wait.ts';
 const test = anyTest as TestFn<{ stack: Stack; api: ApiClient; bucket: DiskUser }>;
 
 test.before(async (t) => {
-  const stack = await Stack.start(LOOPBACK_BUCKETS);
+  const own = await ownBuckets();
+  const networks = `${own['BUCKET_REACHABLE_NETWORKS']},127.0.0.1/32:9`;
+  const stack = await Stack.start({ ...own, BUCKET_REACHABLE_NETWORKS: networks });
   Object.assign(t.context, { stack });
   const api = await stack.newClient();
   Object.assign(t.context, { api, bucket: await newDiskUser(stack, api) });
@@ -62,6 +64,24 @@ test('a bucket that can be used is shown as connected, without its secrets', asy
   const manifest = await readManifest(stack, disk.id);
   t.is(manifest.mounts?.[0]?.id, id, 'a rebuilt directory has the mount');
   t.false(JSON.stringify(manifest).includes(bucket.token));
+});
+
+test('of a named port of an address only that port may be an endpoint', async (t) => {
+  const { api, stack } = t.context;
+  const { port } = new URL(stack.environment['REDIS_URL'] ?? '');
+  for (const bucketEndpoint of [
+    `http://127.0.0.1:${port}`,
+    `http://localhost:${port}`,
+    `https://127.0.0.1:${port}`,
+    'https://127.0.0.1',
+  ]) {
+    const mount = { ...elsewhere, bucketEndpoint };
+    const { status, body } = await api.call<{ error: string }>('POST', '/api/disks', {
+      ...{ name: newName(), mounts: [mount] },
+    });
+    t.is(status, 400, bucketEndpoint);
+    t.regex(body.error, /private address/u);
+  }
 });
 
 test('secrets are stored sealed', async (t) => {

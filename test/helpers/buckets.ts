@@ -1,11 +1,23 @@
 import type { CreatedDisk, Disk } from '../../shared/schemas/disk.ts';
 import type { DiskMount } from '../../shared/schemas/disk-mount.ts';
 import type { ApiClient } from './api.ts';
+import type { Environment } from './daemon.ts';
 import { createDisk } from './disks.ts';
+import { freePorts } from './ports.ts';
 import type { DiskUser } from './tools.ts';
 
-/** Settings that let disks of a stack stand on buckets of this machine. */
-export const LOOPBACK_BUCKETS = { BUCKET_REACHABLE_NETWORKS: '127.0.0.0/8' };
+/** Settings that let disks of a stack stand on buckets of this machine, at any port. */
+export const LOOPBACK_BUCKETS = { BUCKET_REACHABLE_NETWORKS: '127.0.0.1/32' };
+
+/** Settings that let disks of a stack stand on its other disks, and reach no other port. */
+export async function ownBuckets(): Promise<Environment> {
+  const [port = 0] = await freePorts(1);
+  return {
+    AGENT_PORT: String(port),
+    AGENT_PUBLIC_URL: `http://127.0.0.1:${port}`,
+    BUCKET_REACHABLE_NETWORKS: `127.0.0.1/32:${port}`,
+  };
+}
 
 /** A mount of the bucket that another disk is, by its own object API. */
 export const mountOf = (user: DiskUser, change: Record<string, unknown> = {}): object => ({

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { ReachableNetworks } from '../../shared/reachable-networks.ts';
+import { isReachableNetwork, portOf, ReachableNetworks } from '../../shared/reachable-networks.ts';
 
 const PUBLIC = [
   ...['1.1.1.1', '93.184.216.34', '172.32.0.1', '192.169.0.1', '223.255.255.255'],
@@ -27,11 +27,11 @@ const SPECIAL = [
 test('the public addresses are those of the internet without special ranges', (t) => {
   const none = new ReachableNetworks([]);
   t.deepEqual(
-    PUBLIC.filter((address) => !none.allows(address)),
+    PUBLIC.filter((address) => !none.allows(address, 443)),
     [],
   );
   t.deepEqual(
-    SPECIAL.filter((address) => none.allows(address)),
+    SPECIAL.filter((address) => none.allows(address, 443)),
     [],
   );
 });
@@ -39,9 +39,68 @@ test('the public addresses are those of the internet without special ranges', (t
 test('the operator opens special ranges by name', (t) => {
   const networks = new ReachableNetworks(['127.0.0.0/8', 'fd00::/8', '100::/64']);
   for (const address of ['127.0.0.1', '::ffff:127.0.0.1', 'fd00::1', '100::1']) {
-    t.true(networks.allows(address), address);
+    t.true(networks.allows(address, 443), address);
   }
   for (const address of ['10.0.0.1', 'fc00::1', '100:0:0:1::1', '::7f00:1']) {
-    t.false(networks.allows(address), address);
+    t.false(networks.allows(address, 443), address);
   }
+});
+
+test('a network may be named with a port, which is then the only one', (t) => {
+  const networks = new ReachableNetworks(['127.0.0.1/32:9000', 'fd00::/8:9001', '10.0.0.0/8']);
+  const isOpen = (address: string, port: number): boolean =>
+    networks.allows(address, port) && networks.isNamed(address, port);
+  for (const [address, port] of [
+    ...([
+      ['127.0.0.1', 9000],
+      ['::ffff:127.0.0.1', 9000],
+    ] as const),
+    ...([
+      ['fd00::1', 9001],
+      ['10.0.0.1', 1],
+      ['10.0.0.1', 9000],
+    ] as const),
+  ] as const) {
+    t.true(isOpen(address, port), `${address} ${port}`);
+  }
+  for (const [address, port] of [
+    ...([
+      ['127.0.0.1', 9001],
+      ['127.0.0.1', 6379],
+      ['127.0.0.2', 9000],
+    ] as const),
+    ...([
+      ['fd00::1', 9000],
+      ['::1', 9000],
+    ] as const),
+  ] as const) {
+    t.false(isOpen(address, port), `${address} ${port}`);
+  }
+});
+
+test('networks are CIDR blocks, with a port or without', (t) => {
+  for (const text of ['10.0.0.0/8', '127.0.0.1/32:1', '::1/128', '::1/128:65535', 'fd00::/8:80']) {
+    t.true(isReachableNetwork(text), text);
+  }
+  for (const text of [
+    ...[
+      '10.0.0.1',
+      '10.0.0.1:80',
+      '10.0.0.0/33',
+      '10.0.0.0/8:',
+      '10.0.0.0/8:0',
+      '10.0.0.0/8:65536',
+    ],
+    ...['10.0.0.0/8:http', '[::1]/128:80', '::1:80', 'localhost/8', '', '10.0.0.0/8:80:80'],
+  ]) {
+    t.false(isReachableNetwork(text), text);
+  }
+});
+
+test('a URL leads to its port, or to that of its scheme', (t) => {
+  const ports = ['https://a', 'http://a', 'http://a:443', 'https://[::1]:9000'];
+  t.deepEqual(
+    ports.map((text) => portOf(new URL(text))),
+    [443, 80, 443, 9000],
+  );
 });

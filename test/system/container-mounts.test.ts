@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { mountsBelow } from '../../agent/system/mount-table.ts';
 import { paths } from '../../agent/system/paths.ts';
 import type { ApiClient } from '../helpers/api.ts';
-import { createBucketDisk, LOOPBACK_BUCKETS } from '../helpers/buckets.ts';
+import { createBucketDisk, ownBuckets } from '../helpers/buckets.ts';
 import { createDisk, exec, missingDiskId } from '../helpers/disks.ts';
 import { countRows, insertRows, tryLock } from '../helpers/mounts.ts';
 import {
@@ -26,7 +26,7 @@ import { stackTest } from '../helpers/stack-test.ts';
 import { newDiskUser } from '../helpers/tools.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const { serial: test } = stackTest({ ...containerSettings(), ...LOOPBACK_BUCKETS });
+const { serial: test } = stackTest({ ...containerSettings(), ...(await ownBuckets()) });
 
 const dataDir = (stack: Stack): string => stack.environment['AGENT_DATA_DIR'] ?? '';
 

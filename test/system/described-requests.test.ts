@@ -10,7 +10,7 @@ import anyTest, { type TestFn } from 'ava';
 import { routes } from '../../control/routes.ts';
 import type { ApiClient, ApiReply } from '../helpers/api.ts';
 import { AuditedCalls, isChange } from '../helpers/audited-calls.ts';
-import { LOOPBACK_BUCKETS } from '../helpers/buckets.ts';
+import { ownBuckets } from '../helpers/buckets.ts';
 import {
   type ApiDescription,
   type DescribedRequest,
@@ -50,7 +50,7 @@ test.before(async (t) => {
   const registry = await TestRegistry.start(directory, 'open');
   const stack = await Stack.start({
     ...containerSettings(),
-    ...LOOPBACK_BUCKETS,
+    ...(await ownBuckets()),
     // Three of the requested sandboxes find capacity; that costs time enough.
     SANDBOX_MEMORY_MIB: '1024',
     IMAGE_REGISTRIES: registry.url,

@@ -5,7 +5,7 @@
 import { join } from 'node:path';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
-import { createBucketDisk, LOOPBACK_BUCKETS } from '../helpers/buckets.ts';
+import { createBucketDisk, ownBuckets } from '../helpers/buckets.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import {
   hostArchitecture,
@@ -67,7 +67,7 @@ test.before(async (t) => {
     const stack = await Stack.start({
       ...settings(),
       IMAGE_REGISTRIES: `${registry.url},http://${silent.name}`,
-      ...LOOPBACK_BUCKETS,
+      ...(await ownBuckets()),
       SANDBOX_PREWARMED: '2',
       ...(name === 'container' ? { EXEC_IMAGE: execImage } : {}),
     });
