@@ -170,7 +170,7 @@ const postPolicy: Target = {
     ...['AWS4-HMAC-SHA256', '\n', '{', '}', '[', ']', '"', '-', '_', '+', '/', '9'.repeat(16)],
   ],
   run(input) {
-    // As text, and as the document within base64: mutations of either reach the parser.
+    // Mutations of the text and of the document within base64 both reach the parser.
     for (const policy of [input.toString('latin1'), input.toString('base64')]) {
       const fields = new Map([
         ...[['key', 'a'] as const, ['x-amz-algorithm', 'AWS4-HMAC-SHA256'] as const],
