@@ -9,12 +9,34 @@ const OF_CONNECTION = new Set([
   ...['connection', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'proxy-connection'],
   ...['te', 'transfer-encoding', 'upgrade', 'http2-settings'],
 ]);
+// With these, proxies tell servers the client's address and the URL that it asked for. Frameworks
+// and middleware believe them, so that a caller may not write them. So is X-Forwarded-*.
+const OF_PROXIES = [
+  ...['forwarded', 'x-forwarded', 'forwarded-for', 'x-forward-for', 'x-original-forwarded-for'],
+  ...['x-real-ip', 'x-client-ip', 'client-ip', 'true-client-ip', 'x-true-client-ip'],
+  ...['x-cluster-client-ip', 'x-originating-ip', 'x-remote-ip', 'x-remote-addr', 'remote-addr'],
+  ...['cf-connecting-ip', 'cf-connecting-ipv6', 'cf-pseudo-ipv4', 'fastly-client-ip'],
+  ...['fly-client-ip', 'do-connecting-ip', 'x-nf-client-connection-ip', 'x-vercel-forwarded-for'],
+  ...['x-azure-clientip', 'x-azure-socketip', 'x-appengine-user-ip', 'x-envoy-external-address'],
+  ...['x-proxyuser-ip', 'proxy-client-ip', 'wl-proxy-client-ip', 'incap-client-ip'],
+  ...['x-original-url', 'x-original-uri', 'x-original-host', 'x-original-proto', 'x-rewrite-url'],
+  ...['x-host', 'x-http-host-override', 'x-scheme', 'x-url-scheme', 'front-end-https'],
+];
 const OF_REQUEST = new Set([
   ...OF_CONNECTION,
-  ...['content-length', 'expect', 'trailer', 'forwarded'],
-  ...['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host', 'x-real-ip'],
+  ...['content-length', 'expect', 'trailer'],
+  ...OF_PROXIES,
   ...TOKEN_HEADERS,
 ]);
+
+/**
+ * Whether a header of a request is not for the guest. An underscore counts as a hyphen, as it does
+ * for servers that hand headers on as variables (RFC 3875, section 4.1.18).
+ */
+function isKeptBack(lower: string): boolean {
+  const name = lower.replaceAll('_', '-');
+  return OF_REQUEST.has(name) || name.startsWith('x-forwarded-');
+}
 
 /** Where a request came from, as the guest is told. */
 export interface ClientFacts {
@@ -69,7 +91,7 @@ export function requestHeaders(
   for (let i = 0; i < rawHeaders.length; i += 2) {
     const name = rawHeaders[i] ?? '';
     const lower = name.toLowerCase();
-    if (OF_REQUEST.has(lower) || (lower !== 'host' && named?.has(lower) === true)) continue;
+    if (isKeptBack(lower) || (lower !== 'host' && named?.has(lower) === true)) continue;
     passed.push(name, rawHeaders[i + 1] ?? '');
   }
   passed.push('X-Forwarded-For', forwardedFor, 'X-Forwarded-Proto', proto);

@@ -322,6 +322,49 @@ test('a reason phrase that HTTP does not allow is replaced', async (t) => {
   caller.socket.destroy();
 });
 
+/** Headers in which a caller would claim to be another, or to ask for something else. */
+const CLAIMS = [
+  ...['X-Forwarded-Host', 'X-Forwarded-Port', 'X-Forwarded-Prefix', 'X-Forwarded-By', 'Forwarded'],
+  ...['X-Client-IP', 'True-Client-IP', 'X-Real-IP', 'CF-Connecting-IP', 'Fastly-Client-IP'],
+  ...['X-Cluster-Client-IP', 'X-Original-URL', 'X-Rewrite-URL', 'X-Original-Host', 'X-Remote-Addr'],
+  ...['X-Service-Token', 'X-Archil-Token', 'Proxy-Authorization'],
+];
+
+for (const asked of [GET, ASK_UPGRADE]) {
+  for (const trusted of [[], ['127.0.0.1']]) {
+    const what = asked === GET ? 'a request' : 'an upgrade';
+    const who = trusted.length === 0 ? 'a caller' : 'a trusted proxy';
+    test(`no claim of ${who} passes with ${what}, however it is spelled`, async (t) => {
+      let seen = '';
+      const { port } = await start(
+        t,
+        (socket, request) => {
+          seen = request;
+          socket.end('HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n');
+        },
+        trusted,
+      );
+      const spellings = CLAIMS.flatMap((name) => [
+        ...[name, name.toUpperCase(), name.replaceAll('-', '_')],
+        name.replace('-', '_').toLowerCase(),
+      ]);
+      const unread = ['X_Forwarded_For', 'x-forwarded_for', 'X_FORWARDED_PROTO'];
+      const lines = [...spellings, ...unread].map((name) => `${name}: claimed\r\n`);
+      const others = 'X_Own: own\r\nVia: 1.1 own\r\nX-Request-Id: own\r\n';
+      const caller = new Caller(port, `${asked.slice(0, -2)}${lines.join('')}${others}\r\n`);
+      await caller.until('\r\n\r\n');
+      t.notRegex(seen, /claimed/u);
+      t.true(seen.includes(others), seen);
+      const told = ['For: 127.0.0.1', 'Proto: http', `Host: ${HOST}`];
+      t.deepEqual(
+        seen.match(/^x.forwarded.*$/gimu),
+        told.map((each) => `X-Forwarded-${each}`),
+      );
+      caller.socket.destroy();
+    });
+  }
+}
+
 for (const trusted of [[], ['127.0.0.1']]) {
   const whose = trusted.length === 0 ? 'one of PROXY_ADDRESSES alone' : 'a trusted proxy';
   test(`a guest is told of its caller what ${whose} may say`, async (t) => {

@@ -101,6 +101,8 @@ const ZONE = 'sbx.localhost';
 const CLIENT = { forwardedFor: '192.0.2.1', proto: 'https', host: 'a.test' };
 const OF_HOP = /^(?:connection|keep-alive|proxy-.*|te|transfer-encoding|upgrade|http2-settings)$/iu;
 
+const OF_INGRESS = /^(?:x-forwarded-.*|forwarded|x-service-token|x-archil-token)$/iu;
+
 /** Each line is a header. */
 const forwardedHeaders: Target = {
   name: 'forwarded-headers',
@@ -118,6 +120,11 @@ const forwardedHeaders: Target = {
         ? {}
         : { connection: connection.map(([, value]) => value).join(', ') };
     const toGuest = alternating(requestHeaders({ rawHeaders, headers }, CLIENT));
+    for (const [name] of toGuest.slice(0, -3)) {
+      // The last three are the ingress's own.
+      const read = name.replaceAll('_', '-');
+      assert(!OF_INGRESS.test(read) && !OF_HOP.test(read), name);
+    }
     for (const passed of [
       toGuest,
       alternating(answerHeaders(rawHeaders, ZONE)),
