@@ -8,7 +8,7 @@ import { paths } from '../../scripts/local-paths.ts';
  * The version before this one; docs/decisions/0083 says which work side by side. It runs with this
  * one's npm packages, so it is the oldest that needs no others.
  */
-const COMMIT = 'ac83a85a55638e9fe51d02518d151d84560f0d8e';
+const COMMIT = 'c92d8b1dc60da5ad1526053e380709959c749e64';
 const run = promisify(execFile);
 
 /**
