@@ -28,7 +28,7 @@ const CALLS: Readonly<Record<string, Handle>> = {
   'GET /slots': ({ server }) => server.slots,
   'PUT /slots/:slot': ({ server, slot, body }) => server.setSlot(slot, body as SlotEgress),
   'DELETE /slots/:slot': ({ server, slot }) => server.removeSlot(slot),
-  'GET /slots/:slot/decisions': ({ server, slot }) => server.slot(slot)?.decisions.list() ?? [],
+  'GET /slots/:slot/decisions': ({ server, slot }) => server.slot(slot)?.decisions ?? [],
   'POST /slots/:slot/drained': drained,
 };
 

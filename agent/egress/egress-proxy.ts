@@ -4,7 +4,7 @@ import { Backoff } from '../../shared/backoff.ts';
 import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
-import { type EgressRules, needsProxy } from '../../shared/network/egress-rules.ts';
+import { type EgressRules, isKnownToProxy } from '../../shared/network/egress-rules.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { EgressClient } from './egress-client.ts';
 import {
@@ -25,6 +25,8 @@ const RESTART_MS = { min: 100, max: 10_000 } as const;
 interface ProxiedSlot {
   /** The slot's second address, from which its connections reach the proxy. */
   readonly proxiedAddress: string;
+  /** The first, from which its questions for names do. */
+  readonly address: string;
 }
 
 export interface EgressProxyOptions {
@@ -72,19 +74,19 @@ export class EgressProxy {
   }
 
   /**
-   * Has these rules count for new connections and requests of the slot from now on. Does nothing
-   * for rules without names while the slot has no connection here.
+   * Has these rules count for new connections, requests and questions of the slot from now on. Does
+   * nothing for rules without names while the slot is not known here.
    * @throws Error when the proxy cannot be started; the former rules may count then
    */
   async setRules(
-    { proxiedAddress }: ProxiedSlot,
+    { proxiedAddress, address: asksFrom }: ProxiedSlot,
     sandboxId: string,
     rules: EgressRules,
   ): Promise<void> {
     const authority = doesBroker(rules) ? await this.#authorityOf(sandboxId) : undefined;
-    const egress = { rules, authority };
+    const egress = { asksFrom, rules, authority };
     await this.#changes.add(async () => {
-      if (!needsProxy(rules) && !this.#slots.has(proxiedAddress)) return;
+      if (!isKnownToProxy(rules) && !this.#slots.has(proxiedAddress)) return;
       this.#slots.set(proxiedAddress, egress);
       if (this.#isRunning && (await this.#isReady().catch(() => false))) {
         await this.#client.call('PUT', `/slots/${proxiedAddress}`, egress);

@@ -25,6 +25,8 @@ const NAMED_PORTS: ReadonlySet<number> = new Set([80, 443]);
 /** Judges the connections of all slots, told apart by the addresses that they come from. */
 export class EgressServer {
   readonly #slots = new Map<string, Slot>();
+  /** By the addresses that their questions for names come from. */
+  readonly #askers = new Map<string, Slot>();
   readonly #http: HttpServer;
   /**
    * By socket, the guest's connection that speaks HTTP on it; of brokered TLS, the decrypted
@@ -45,19 +47,29 @@ export class EgressServer {
   }
 
   setSlot(address: string, egress: SlotEgress): void {
-    const slot = this.#slots.get(address);
-    if (slot === undefined) this.#slots.set(address, new Slot(egress, this.#parts));
-    else slot.update(egress, this.#parts);
+    const known = this.#slots.get(address);
+    const slot = known ?? new Slot(egress, this.#parts);
+    known?.update(egress, this.#parts);
+    this.#slots.set(address, slot);
+    this.#askers.set(egress.asksFrom, slot);
   }
 
   /** Ends all connections of the slot. */
   removeSlot(address: string): void {
-    this.#slots.get(address)?.close();
+    const slot = this.#slots.get(address);
+    if (slot === undefined) return;
+    slot.close();
     this.#slots.delete(address);
+    this.#askers.delete(slot.asksFrom);
   }
 
   slot(address: string): Slot | undefined {
     return this.#slots.get(address);
+  }
+
+  /** The slot whose questions for names come from this address. */
+  slotAsking(address: string): Slot | undefined {
+    return this.#askers.get(address);
   }
 
   get slots(): string[] {

@@ -1,9 +1,10 @@
 import type { EgressRules } from '../../shared/network/egress-rules.ts';
+import type { NamesPlace } from './name-refuser.ts';
 
 /* Messages between an agent and its egress proxy over the control socket. */
 
 /** The version of this protocol: an agent replaces a proxy that speaks another one. */
-export const PROTOCOL_VERSION = 2;
+export const PROTOCOL_VERSION = 3;
 
 /** The only argument that an agent gives its proxy; nothing of it is secret. */
 export interface ProxyArguments {
@@ -11,6 +12,8 @@ export interface ProxyArguments {
   readonly control: string;
   /** Where it listens, transparently. */
   readonly port: number;
+  /** Where it answers questions for names that are not to be looked up. */
+  readonly names: NamesPlace;
   /** The uid that it switches to. */
   readonly uid: number;
 }
@@ -23,6 +26,8 @@ export interface AuthorityKeys {
 
 /** Settings of one slot. */
 export interface SlotEgress {
+  /** The address that its questions for names come from. */
+  readonly asksFrom: string;
   readonly rules: EgressRules;
   /** Undefined when no rule brokers anything. */
   readonly authority?: AuthorityKeys | undefined;
@@ -41,14 +46,15 @@ export interface HostEgress {
   readonly trustedCertificates: string;
 }
 
-/** Connections and requests with the same decision, counted together. */
+/** Connections, requests and questions with the same decision, counted together. */
 export interface ProxyDecision {
   /** When the last of them was, RFC 3339. */
   readonly time: string;
   /** The name that the guest asked for; else the address that it connected to. */
   readonly name?: string;
   readonly address?: string;
-  readonly protocol: 'tcp';
+  /** Questions for names are of UDP, however they come. */
+  readonly protocol: 'tcp' | 'udp';
   readonly port: number;
   readonly allowed: boolean;
   /** The target of a rule as text, `default`, or one of {@link FIXED_RULES}. */

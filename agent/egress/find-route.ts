@@ -3,6 +3,7 @@ import {
   type EgressRules,
   isByName,
   judge,
+  mayResolve,
 } from '../../shared/network/egress-rules.ts';
 import { matchesAddress, matchesName } from '../../shared/network/egress-target.ts';
 import type { AddressGuard } from './address-guard.ts';
@@ -65,6 +66,7 @@ export async function findRoute(judges: Judges, destination: Destination): Promi
 
 /** The addresses of a name that the policy lets through for it. */
 async function reachable({ rules, guard, resolver }: Judges, name: string): Promise<string[]> {
+  if (!mayResolve(rules, name)) return [];
   const found = await resolver.resolve(name);
   return found.filter((each) => !guard.isClosed(each) && judge(rules, name, each).isAllowed);
 }

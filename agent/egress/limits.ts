@@ -12,6 +12,8 @@ export const PROXY_LIMITS = {
   firstByteMs: { named: 10_000, unnamed: 3_000 },
   /** Time for the rest of a ClientHello. */
   helloMs: 10_000,
+  /** Kinds of questions for names that a slot counts. */
+  refusedNamesMax: 256,
   connectMs: 10_000,
   /** Time for one of several addresses, before the next one is tried. */
   attemptMs: 2_000,

@@ -6,6 +6,7 @@ import { native } from '../native/native.ts';
 import { createControlServer, toParts } from './control-server.ts';
 import { EgressServer } from './egress-server.ts';
 import type { ProxyArguments } from './egress-settings.ts';
+import { refuseNames } from './name-refuser.ts';
 
 /*
  * The egress proxy of one host, a process of its own in the network namespace of the host's router.
@@ -17,7 +18,7 @@ import type { ProxyArguments } from './egress-settings.ts';
 const UNUSED_MS = 60_000;
 const NOTHING = { closed: ['0.0.0.0/0'], private: [], opened: [], trustedCertificates: '' };
 
-const { control, port, uid } = parseJson(process.argv[2] ?? '') as ProxyArguments;
+const { control, port, names, uid } = parseJson(process.argv[2] ?? '') as ProxyArguments;
 // Failures here are a guest's or a server's fault, and messages could quote either.
 reportBackgroundFailures(() => undefined);
 process.on('unhandledRejection', () => undefined);
@@ -36,6 +37,7 @@ const endWhenUnused = (watchers: number): void => {
 };
 
 const listener = native.listenTransparent(port);
+await refuseNames(server, names);
 rmSync(control, { force: true });
 process.umask(0o177);
 const controlServer = createControlServer(server, endWhenUnused);

@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import type { SecureContext } from 'node:tls';
 import type { AddressGuard } from './address-guard.ts';
 import { Decisions } from './decisions.ts';
-import type { SlotEgress } from './egress-settings.ts';
+import type { ProxyDecision, SlotEgress } from './egress-settings.ts';
 import { type Destination, findForwardAddresses, findRoute, type Route } from './find-route.ts';
 import { Flights } from './flights.ts';
 import { LeafCertificates } from './leaf-certificates.ts';
@@ -11,6 +11,9 @@ import { type Names, NamesOfSlot, type Resolver } from './resolver.ts';
 import { type Secrets, SecretsOfRules } from './secrets.ts';
 import { UpstreamAgents } from './upstream-agents.ts';
 import { type Brokering, isByName } from '../../shared/network/egress-rules.ts';
+import { matchesName } from '../../shared/network/egress-target.ts';
+
+const DNS_PORT = 53;
 
 /** Parts that the slots of a host share. */
 export interface HostParts {
@@ -22,7 +25,9 @@ export interface HostParts {
 
 /** The proxy's knowledge of one slot, and the slot's connections. */
 export class Slot {
-  readonly decisions = new Decisions();
+  readonly #decisions = new Decisions();
+  /** Apart, because a guest can ask for any number of names. */
+  readonly #refusedNames = new Decisions(PROXY_LIMITS.refusedNamesMax);
   readonly flights = new Flights();
   readonly connections = new Set<Socket>();
   #egress: SlotEgress;
@@ -51,6 +56,10 @@ export class Slot {
     this.#upstream = new UpstreamAgents(parts.trust);
   }
 
+  get asksFrom(): string {
+    return this.#egress.asksFrom;
+  }
+
   /** Connections to servers for the next requests. */
   get upstream(): UpstreamAgents {
     return this.#upstream;
@@ -73,6 +82,18 @@ export class Slot {
     return [...allow, ...deny].some(isByName) ? named : unnamed;
   }
 
+  /** The decisions about connections and names, each newest first. */
+  get decisions(): ProxyDecision[] {
+    return [...this.#decisions.list(), ...this.#refusedNames.list()];
+  }
+
+  /** Counts a question for a name that is not looked up. */
+  refuseName(name: string): void {
+    const denied = this.#egress.rules.deny.find(({ target }) => matchesName(target, name));
+    const rule = denied?.text ?? 'default';
+    this.#refusedNames.add({ name, protocol: 'udp', port: DNS_PORT, allowed: false, rule });
+  }
+
   secretsOf(brokering: Brokering): Secrets {
     return this.#secrets.of(brokering);
   }
@@ -88,7 +109,8 @@ export class Slot {
     const route = await this.judge(destination);
     const { name, address } = destination;
     const host = name === undefined ? { address } : { name };
-    this.decisions.add({ ...host, port, allowed: route.addresses.length > 0, rule: route.rule });
+    const allowed = route.addresses.length > 0;
+    this.#decisions.add({ ...host, protocol: 'tcp', port, allowed, rule: route.rule });
     return route;
   }
 

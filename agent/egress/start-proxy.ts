@@ -30,12 +30,12 @@ const program = new URL('main.ts', import.meta.url).pathname;
  * @returns whether it has ended
  */
 export async function startProxy(place: ProxyPlace): Promise<() => boolean> {
-  const { control, port, uid, namespacePath } = place;
+  const { control, port, names, uid, namespacePath } = place;
   const { cgroups, group } = place;
   const joined = await makeLimitedGroup(cgroups, group, { memoryBytes: MEMORY_BYTES_MAX });
   // The shell joins the groups before anything else runs.
   const enter = 'while [ "$1" != -- ]; do echo 0 > "$1"; shift; done; shift; exec "$@"';
-  const args = JSON.stringify({ control, port, uid } satisfies ProxyArguments);
+  const args = JSON.stringify({ control, port, names, uid } satisfies ProxyArguments);
   const command = [
     ...['nsenter', `--net=${namespacePath}`, '--'],
     ...['prlimit', '--core=0', '--'],

@@ -6,7 +6,7 @@ import { ROUTER_ADDRESS } from '../network/addresses.ts';
 import { CLOSED_NETWORKS, PRIVATE_NETWORKS } from '../network/closed-networks.ts';
 import { NAMESPACES } from '../network/nft.ts';
 import type { NetworkSettings } from '../network/router.ts';
-import { EGRESS_PORT, planRouter } from '../network/router-plan.ts';
+import { EGRESS_PORT, NAMES_PORT, planRouter } from '../network/router-plan.ts';
 import { planSlot } from '../network/slot.ts';
 import { type HostGroups, NETWORK_GROUP } from '../system/helper-group.ts';
 import { paths } from '../system/paths.ts';
@@ -40,6 +40,7 @@ export async function openEgress(parts: EgressParts): Promise<EgressProxy> {
       control: paths.egressControl(dataDir),
       errorLog: paths.egressErrors(dataDir),
       port: EGRESS_PORT,
+      names: { address: ROUTER_ADDRESS, port: NAMES_PORT },
       uid: uidBase + LIMITS.machineUsersMax - 1, // The last that a machine would get.
       namespacePath: `${NAMESPACES}/${planRouter(hostId).namespace}`,
     },

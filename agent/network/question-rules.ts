@@ -1,4 +1,5 @@
 import { LIMITS } from '../../shared/limits.ts';
+import { NAMES_PORT } from './router-plan.ts';
 import type { SlotPlan } from './slot.ts';
 
 /*
@@ -12,6 +13,8 @@ const ANSWERED = '100ms';
  * Questions that reuse the port and the id of one under way: sent again, or new ones to dnsmasq.
  */
 const REPEATED = '10/second burst 20 packets';
+/** Questions that are refused at once, by one process for all slots. */
+const REFUSED = '50/second burst 500 packets';
 /** Connections to the resolver over TCP. dnsmasq serves 20 at a time, whoever opened them. */
 const TCP_MAX = 4;
 
@@ -34,7 +37,8 @@ export const questionRules = ({ uplink, routerAddress }: SlotPlan): string[] => 
   '    type filter hook postrouting priority filter; policy accept;',
   `    oifname != "${uplink}" accept`,
   `    ip daddr != ${routerAddress} accept`,
-  `    tcp dport 53 ct state new ct count over ${TCP_MAX} drop`,
+  `    tcp dport { 53, ${NAMES_PORT} } ct state new ct count over ${TCP_MAX} drop`,
+  `    meta l4proto { tcp, udp } th dport ${NAMES_PORT} limit rate over ${REFUSED} drop`,
   `    udp dport 53 udp sport . @th,64,16 @asked limit rate over ${REPEATED} drop`,
   '    udp dport 53 add @asked { udp sport . @th,64,16 } accept',
   '    udp dport 53 drop',

@@ -12,6 +12,8 @@ export interface RouterPlan {
 
 /** Where the egress proxy listens, transparently, in the router's namespace. */
 export const EGRESS_PORT = 3129;
+/** Where the egress proxy answers questions for names that are not to be looked up. */
+export const NAMES_PORT = 3130;
 /** Slots set it on packets that are to come from their `proxiedAddress`. */
 export const PROXIED_MARK = 1;
 /** The router's links to slots, as a pattern of nftables. */

@@ -1,6 +1,12 @@
 import { NETWORKS, ROUTER_ADDRESS } from './addresses.ts';
 import { CLOSED_NETWORKS, PRIVATE_NETWORKS } from './closed-networks.ts';
-import { EGRESS_PORT, PROXIED_MARK, type RouterPlan, SLOT_LINKS } from './router-plan.ts';
+import {
+  EGRESS_PORT,
+  NAMES_PORT,
+  PROXIED_MARK,
+  type RouterPlan,
+  SLOT_LINKS,
+} from './router-plan.ts';
 
 /** Facts besides its names that the rules of a router depend on. */
 export interface Reachability {
@@ -13,6 +19,7 @@ export interface Reachability {
 }
 
 const DNS = 'meta l4proto { tcp, udp } th dport 53';
+const REFUSED_DNS = `meta l4proto { tcp, udp } th dport ${NAMES_PORT}`;
 const PROHIBITED = 'reject with icmp type admin-prohibited';
 
 function addressSet(name: string, elements: readonly string[], isOfNetworks = false): string[] {
@@ -66,6 +73,7 @@ export function routerRules(
       'ct state established,related accept',
       'iifname "lo" accept',
       `${fromSlots} ip daddr ${ROUTER_ADDRESS} ${DNS} accept`,
+      `${fromSlots} ip daddr ${ROUTER_ADDRESS} ${REFUSED_DNS} accept`,
       `${fromSlots} meta mark ${PROXIED_MARK} meta l4proto tcp accept`,
     ]),
     ...chain('forward', 'filter hook forward priority filter; policy drop', [

@@ -1,6 +1,6 @@
 import { LIMITS } from '../../shared/limits.ts';
 import { questionRules } from './question-rules.ts';
-import { PROXIED_MARK } from './router-plan.ts';
+import { NAMES_PORT, PROXIED_MARK } from './router-plan.ts';
 import type { SlotPlan } from './slot.ts';
 
 /**
@@ -30,6 +30,8 @@ export const denyAll = (): string =>
   closedTable('inet', ['input', 'forward', 'output']) + closedTable('arp', ['input', 'output']);
 
 const DNS = 'meta l4proto { tcp, udp } th dport 53';
+/** Questions to the router: those to be answered, and those to be refused. */
+const ROUTER_DNS = `meta l4proto { tcp, udp } th dport { 53, ${NAMES_PORT} }`;
 const rateOf = (perSecond: number, burst: number): string =>
   `${perSecond}/second burst ${burst} packets`;
 const DNS_RATE = rateOf(LIMITS.dnsPacketsPerSecondMax, LIMITS.dnsPacketsPerSecondMax);
@@ -84,7 +86,7 @@ function baseChains(plan: SlotPlan): Record<string, Chain> {
         // The count leaves out TCP that has ended, although its entries stay for a while.
         `${fromGuest} meta l4proto tcp limit rate over ${TCP_RATE} drop`,
         `${fromGuest} ct count over ${LIMITS.connectionsPerSandboxMax} ${PROHIBITED}`,
-        `${fromGuest} oifname "${uplink}" ct status dnat ip daddr ${routerAddress} ${DNS} accept`,
+        `${fromGuest} oifname "${uplink}" ct status dnat ip daddr ${routerAddress} ${ROUTER_DNS} accept`,
         `${fromGuest} oifname "${uplink}" jump egress`,
       ],
     },
@@ -94,7 +96,7 @@ function baseChains(plan: SlotPlan): Record<string, Chain> {
         'ct state established,related accept',
         // Packets for the guest's ports come from its gateway.
         `oifname "${tap}" ip saddr ${gatewayAddress} ip daddr ${guestAddress} meta l4proto tcp accept`,
-        `oifname "${uplink}" ip daddr ${routerAddress} ${DNS} accept`,
+        `oifname "${uplink}" ip daddr ${routerAddress} ${ROUTER_DNS} accept`,
       ],
     },
     leaving: {

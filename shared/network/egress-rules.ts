@@ -28,6 +28,8 @@ interface AllowRule extends EgressRule {
 /** A policy in the form in which connections are judged. */
 export interface EgressRules {
   readonly default: 'allow' | 'deny';
+  /** Whether only names that a rule allows are looked up. */
+  readonly narrowsNames: boolean;
   readonly deny: readonly EgressRule[];
   /** Exact names before wildcards, longer wildcards before shorter ones: the first match counts. */
   readonly allow: readonly AllowRule[];
@@ -47,6 +49,7 @@ export function toEgressRules({ egress }: NetworkPolicy): EgressRules {
   const allow = (egress?.allow ?? []).map(toAllowRule);
   return {
     default: egress?.default ?? 'allow',
+    narrowsNames: egress?.default === 'deny' && egress.dns !== 'open',
     deny: (egress?.deny ?? []).map(toRule),
     allow: allow.toSorted((a, b) => specificity(b.target) - specificity(a.target)),
     drainPatterns: egress?.drain_on_pause ?? [],
@@ -56,6 +59,20 @@ export function toEgressRules({ egress }: NetworkPolicy): EgressRules {
 /** Whether ports 80 and 443 have to be judged by the names that clients ask for. */
 export function needsProxy({ allow, deny, drainPatterns }: EgressRules): boolean {
   return drainPatterns.length > 0 || [...allow, ...deny].some(isByName);
+}
+
+/** Whether the egress proxy has to know of the rules, for connections or for names. */
+export const isKnownToProxy = (rules: EgressRules): boolean =>
+  rules.narrowsNames || needsProxy(rules);
+
+/**
+ * Whether a name may be looked up. Rules of addresses allow no names.
+ * @param name normalised; `*.` and a name stands for those below it that no rule names
+ */
+export function mayResolve({ narrowsNames, deny, allow }: EgressRules, name: string): boolean {
+  if (!narrowsNames) return true;
+  const covers = ({ target }: EgressRule): boolean => matchesName(target, name);
+  return allow.some(covers) && !deny.some(covers);
 }
 
 /** Whether a rule of this kind matches names, not addresses. */

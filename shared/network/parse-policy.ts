@@ -22,11 +22,12 @@ export function parseNetworkPolicy(input: unknown, where = 'network'): NetworkPo
   const { egress } = checkSchema(input, where);
   if (egress === undefined) return {};
   const at = `${where}.egress`;
-  const { allow, deny, drain_on_pause: drain } = egress;
+  const { allow, deny, dns, drain_on_pause: drain } = egress;
   const parsed: EgressPolicy = {
     default: egress.default,
     ...(allow === undefined ? {} : { allow: parseAllow(allow, `${at}.allow`) }),
     ...(deny === undefined ? {} : { deny: parseDeny(deny, `${at}.deny`) }),
+    ...(dns === undefined ? {} : { dns }),
     ...(drain === undefined ? {} : { drain_on_pause: parseDrain(drain, `${at}.drain_on_pause`) }),
   };
   if (Buffer.byteLength(JSON.stringify(parsed)) > LIMITS.networkPolicyBytesMax) {

@@ -39,6 +39,7 @@ interface PolicyOf<Value> {
     readonly default: 'allow' | 'deny';
     readonly allow?: readonly (string | RuleObjectOf<Value>)[];
     readonly deny?: readonly string[];
+    readonly dns?: 'open';
     readonly drain_on_pause?: readonly string[];
   };
 }
@@ -140,6 +141,13 @@ const policy = (rule: object) => ({
           items: Target,
           description: 'Counts before allow.',
           examples: [['203.0.113.0/24']],
+        },
+        dns: {
+          type: 'string',
+          enum: ['open'],
+          description:
+            'Has every name looked up. Without it, where default is deny, only names that a rule ' +
+            'allows are, and others do not exist (NXDOMAIN).',
         },
         drain_on_pause: {
           type: 'array',

@@ -92,7 +92,7 @@ export class EgressLab implements AsyncDisposable {
 
   setPolicy(egress: EgressPolicy): void {
     const rules = toEgressRules(parseNetworkPolicy({ egress }));
-    this.proxy.setSlot(SLOT, { rules, authority: this.authority });
+    this.proxy.setSlot(SLOT, { asksFrom: SLOT, rules, authority: this.authority });
   }
 
   get slot() {

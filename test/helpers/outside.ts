@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { createInterface } from 'node:readline';
 import { runWithin } from '../../agent/network/nft.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { claimNetwork } from './claim-network.ts';
@@ -27,6 +28,8 @@ export class Outside implements AsyncDisposable {
   readonly #processes: ChildProcess[] = [];
   readonly #names = new Map<string, string>();
   #dns: ChildProcess | undefined;
+  readonly #aliases = new Map<string, string>();
+  readonly #asked: string[] = [];
 
   private constructor() {
     const id = randomBytes(4).toString('hex');
@@ -67,6 +70,11 @@ export class Outside implements AsyncDisposable {
     return `${this.#base}.${this.#first + 13}`;
   }
 
+  /** The questions that its resolver was asked so far, such as `query[A] outside.test`. */
+  get asked(): readonly string[] {
+    return this.#asked;
+  }
+
   /** Agents with these settings have this as their sandboxes' outside. */
   get settings(): Environment {
     return { SANDBOX_DNS: this.resolver };
@@ -75,6 +83,12 @@ export class Outside implements AsyncDisposable {
   /** Changes a name's address, or adds a name. Sandboxes' resolvers may remember the former one. */
   async setName(name: string, address: string): Promise<void> {
     this.#names.set(name, address);
+    await this.#startResolver();
+  }
+
+  /** Has a name stand for another one. */
+  async setAlias(name: string, target: string): Promise<void> {
+    this.#aliases.set(name, target);
     await this.#startResolver();
   }
 
@@ -143,8 +157,15 @@ export class Outside implements AsyncDisposable {
       ...['dnsmasq', '--conf-file=/dev/null', '--keep-in-foreground', '--pid-file'],
       ...['--no-resolv', '--no-hosts', '--user=root', '--bind-interfaces'],
       ...[`--listen-address=${this.resolver}`, '--local=/test/', '--log-facility=-', ...records],
+      ...[...this.#aliases].map(([name, target]) => `--cname=${name},${target}`),
+      '--log-queries',
     ];
-    this.#dns = spawn('nsenter', args, { stdio: ['ignore', 'ignore', 'ignore'] });
+    const dns = spawn('nsenter', args, { stdio: ['ignore', 'ignore', 'pipe'] });
+    createInterface({ input: dns.stderr }).on('line', (line) => {
+      const [, type, name] = /: (query\S*) (\S+) from /u.exec(line) ?? [];
+      if (type !== undefined && name !== undefined) this.#asked.push(`${type} ${name}`);
+    });
+    this.#dns = dns;
     await waitFor('the resolver to listen', async () =>
       (await this.run('ss', '-lnu')).includes(`${this.resolver}:53`),
     );

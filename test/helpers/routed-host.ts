@@ -2,6 +2,9 @@ import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { pino } from 'pino';
+import type { EgressProxy } from '../../agent/egress/egress-proxy.ts';
+import { endProxy } from '../../agent/egress/start-proxy.ts';
+import { egressGroup, openEgress } from '../../agent/guest-network/open-egress.ts';
 import { endResolver } from '../../agent/network/resolvers.ts';
 import { KernelPolicies } from '../../agent/network/policy/kernel-policies.ts';
 import type { PolicyProxy } from '../../agent/network/policy/slot-policies.ts';
@@ -21,6 +24,8 @@ interface RoutedSettings {
   readonly guestLink?: SlotKind['guestLink'];
   readonly settings?: Partial<NetworkSettings>;
   readonly cluster?: () => readonly string[];
+  /** Where the egress proxy keeps its files; without it, there is none. */
+  readonly proxyDir?: string;
 }
 
 /** Traffic of slots to the proxy is lost. */
@@ -41,6 +46,7 @@ export class RoutedHost implements AsyncDisposable {
   #router: Router | undefined;
   #pool: SlotPool | undefined;
   #policies: KernelPolicies | undefined;
+  #proxy: EgressProxy | undefined;
 
   private constructor(groups: HostGroups, outside: Outside, options: RoutedSettings) {
     this.#groups = groups;
@@ -122,8 +128,9 @@ export class RoutedHost implements AsyncDisposable {
       clusterAddresses: async () => cluster(),
     });
     const opened = settings?.reachable ?? [];
+    this.#proxy = await this.#openProxy(leased);
     const policies = new KernelPolicies({
-      ...{ groups: this.#groups, proxy: NO_PROXY, opened, log },
+      ...{ groups: this.#groups, proxy: this.#proxy ?? NO_PROXY, opened, log },
     });
     this.#policies = policies;
     const namespaces = policies.withSlots(slotNamespaces({ guestLink, routerOf: this.hostId }));
@@ -133,12 +140,24 @@ export class RoutedHost implements AsyncDisposable {
   /** Does the work of an agent that ends; leased slots stay. */
   async stopAgent(): Promise<void> {
     await this.#pool?.close();
+    await this.#proxy?.close();
     await this.#router?.close();
+  }
+
+  async #openProxy(leased: readonly number[]): Promise<EgressProxy | undefined> {
+    const { proxyDir: dataDir } = this.#options;
+    if (dataDir === undefined) return undefined;
+    return openEgress({
+      ...{ hostId: this.hostId, dataDir, groups: this.#groups, leased, log },
+      ...{ network: { resolvers: [], reachable: [] }, uidBase: 600_100_000 },
+      trustedCertificates: undefined,
+    });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stopAgent();
     await this.slots[Symbol.asyncDispose]();
+    if (this.#proxy !== undefined) await endProxy(egressGroup(this.#groups));
     await removeRouter(this.hostId, this.#groups);
     await removeCgroups(this.#groups.cgroups, this.#groups.cgroupParent);
   }

@@ -84,7 +84,7 @@ async function filesWith(directory: string, text: string): Promise<string> {
 }
 
 test('a sandbox’s requests have the header, and nothing that it sees or leaves has', async (t) => {
-  const { api, stack } = t.context;
+  const { api, stack, outside } = t.context;
   const { sandbox_id: id } = await createSandbox(api, { network: NETWORK });
   t.deepEqual((await getSandbox(api, id)).network, SHOWN);
   const answer = await ask(api, id);
@@ -96,10 +96,8 @@ test('a sandbox’s requests have the header, and nothing that it sees or leaves
   t.true(bare.includes(HASH), bare);
   const python = 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read())';
   t.true((await ask(api, id, `python3 -c '${python}'`)).includes(HASH));
-  t.regex(
-    await outputOf(api, id, `${CURL} https://other.test/ 2>&1 || true`),
-    /reset|refused|denied/iu,
-  );
+  const denied = `${CURL} --resolve other.test:443:${outside.address(2)} https://other.test/`;
+  t.regex(await outputOf(api, id, `${denied} 2>&1 || true`), /reset|refused|denied/iu);
 
   const decisions = await api.call('GET', `${sandboxPath(id)}/network/decisions`);
   t.regex(JSON.stringify(decisions.body), /"name":"other.test"/u);

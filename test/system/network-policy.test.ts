@@ -161,13 +161,13 @@ test('names decide on ports 80 and 443 by what is asked for, on others by their 
     t.is(await status(`${scheme}://a.wild.test/`), '200', scheme);
   }
   t.is(await status('http://good.test:8080/'), '200');
-  t.is(await status('http://bad.test/'), '403', 'the proxy says why');
+  t.is(await status('http://bad.test/'), '000', 'the name is not looked up');
   t.is(await status('https://bad.test/'), '000');
   t.is(await status('http://bad.test:8080/'), '000');
   t.is(await status(`http://${outside.address(1)}/`), '403', 'an address around the rule');
   t.is(await status(`https://${outside.address(2)}/`), '000');
   const falsely = ['--resolve', `bad.test:80:${outside.address(1)}`];
-  t.is(await status(...falsely, 'http://bad.test/'), '403', 'a denied name at an allowed address');
+  t.is(await status(...falsely, 'http://bad.test/'), '403', 'the proxy says why');
 
   const path = `${sandboxPath(id)}/network`;
   const listed = await api.data<{ decisions: NetworkDecision[] }>('GET', `${path}/decisions`);
@@ -179,6 +179,45 @@ test('names decide on ports 80 and 443 by what is asked for, on others by their 
   await api.data('PUT', path, { egress: { default: 'allow', deny: ['good.test'] } });
   t.is(await status('http://bad.test/'), '200');
   t.is(await status('http://good.test/'), '403');
+  await removeSandbox(api, id);
+});
+
+test('where everything is denied, other names do not exist until the policy opens DNS', async (t) => {
+  const { api, outside, stack } = t.context;
+  const network = { egress: { default: 'deny', allow: [outside.address(0)] } };
+  const { sandbox_id: id } = await createSandbox(api, { network });
+  const path = `${sandboxPath(id)}/network`;
+  const resolve = async (name: string, which = id): Promise<string> =>
+    (await outputOf(api, which, `getent ahostsv4 ${name} | head -1 || true`)).split(' ')[0] ?? '';
+  const leak = 'secret.outside.test';
+  const check = async (which = id): Promise<void> => {
+    const before = outside.asked.length;
+    t.is(await resolve('good.test', which), '');
+    t.is(await resolve(leak, which), '');
+    t.deepEqual(outside.asked.slice(before), []);
+    const told = `${sandboxPath(which)}/network/decisions`;
+    const { decisions } = await api.data<{ decisions: NetworkDecision[] }>('GET', told);
+    const kind = { protocol: 'udp', port: 53, allowed: false, rule: 'default' } as const;
+    t.like(
+      decisions.find(({ name }) => name === leak),
+      kind,
+    );
+  };
+  await check();
+  const child = await forkSandbox(api, id);
+  await check(child.sandbox_id);
+  await removeSandbox(api, child.sandbox_id);
+  await bring(api, id, 'stop', 'stopped');
+  await bring(api, id, 'start', 'running');
+  await stack.agent.stop('SIGKILL');
+  await stack.startAgent();
+  await check();
+  const open = { egress: { ...network.egress, dns: 'open' } };
+  t.deepEqual(await api.data('PUT', path, open), open);
+  t.deepEqual((await getSandbox(api, id)).network, open);
+  t.is(await resolve('good.test'), outside.address(1));
+  const other = { egress: { default: 'deny', dns: 'closed' } };
+  t.like(await api.call('PUT', path, other), { status: 400, body: { code: 'bad_request' } });
   await removeSandbox(api, id);
 });
 

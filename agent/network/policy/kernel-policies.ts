@@ -3,6 +3,7 @@ import { parseJson } from '../../../shared/json.ts';
 import type { Logger } from '../../../shared/log.ts';
 import {
   type EgressRules,
+  isKnownToProxy,
   needsProxy,
   toEgressRules,
 } from '../../../shared/network/egress-rules.ts';
@@ -15,7 +16,7 @@ import { run } from '../../system/spawn.ts';
 import { CLOSED_NETWORKS, PRIVATE_NETWORKS } from '../closed-networks.ts';
 import { endDaemon, keepDaemon } from '../daemon.ts';
 import { loadRules, NAMESPACES, NFT } from '../nft.ts';
-import { PROXIED_MARK } from '../router-plan.ts';
+import { NAMES_PORT, PROXIED_MARK } from '../router-plan.ts';
 import type { SlotNamespaces } from '../slot-namespace.ts';
 import type { SlotPlan } from '../slot.ts';
 import { mergeDecisions, readDecisions, withSteadyTimes } from './decisions.ts';
@@ -42,7 +43,7 @@ interface Loaded {
 }
 
 interface Applied {
-  /** Whether connections of the slot may go through the egress proxy. */
+  /** Whether connections or questions of the slot may go to the egress proxy. */
   readonly isProxied: boolean;
   /** Counters of the slot when they were last read. */
   counted: readonly NetworkDecision[];
@@ -96,7 +97,8 @@ export class KernelPolicies implements SlotPolicies {
     const sets = await listSets(plan);
     const loaded = sets.map(toLoaded).find((each) => each !== undefined);
     // Connections that already go through the proxy obey a new policy that needs none, too.
-    const isProxied = needsProxy(rules) || loaded?.side !== undefined;
+    const wasUsual = loaded === undefined || loaded.print === this.#fingerprint(plan, USUAL);
+    const isProxied = isKnownToProxy(rules) || !wasUsual;
     if (isProxied) await this.#proxy.setRules(plan, sandboxId, rules);
     if (loaded?.print === print) await this.#keepResolvers(plan, rules, loaded.side);
     else await this.#load(plan, rules, { print, sets, former: loaded?.side });
@@ -187,6 +189,7 @@ export class KernelPolicies implements SlotPolicies {
       namespace,
       command: resolverCommand(rules, {
         ...{ address: gatewayAddress, port: SIDES[side], upstream: routerAddress },
+        namesPort: NAMES_PORT,
       }),
     });
   }
@@ -198,6 +201,7 @@ export class KernelPolicies implements SlotPolicies {
   #surroundings({ routerAddress }: SlotPlan, side: Side | undefined): PolicySurroundings {
     return {
       ...{ routerAddress, proxiedMark: PROXIED_MARK, resolverPort: side && SIDES[side] },
+      namesPort: NAMES_PORT,
       ...{ closed: CLOSED_NETWORKS, private: PRIVATE_NETWORKS, opened: this.#opened },
     };
   }

@@ -19,6 +19,8 @@ export interface PolicySurroundings {
   readonly opened: readonly string[];
   /** The port of the slot's own resolver, when the rules need one. */
   readonly resolverPort: number | undefined;
+  /** The port of the router at which every name is refused, and counted. */
+  readonly namesPort: number;
 }
 
 /** How many decisions a slot keeps, and for how long. */
@@ -92,13 +94,13 @@ const add = (chain: (typeof CHAINS)[number], rule: string): string =>
   `add rule ${TABLE} ${chain} ${rule}`;
 
 function chainRules(rules: EgressRules, surroundings: PolicySurroundings): string[] {
-  const { routerAddress, resolverPort } = surroundings;
+  const { routerAddress, resolverPort, namesPort } = surroundings;
   // A rule ends where it finds the set full, so the verdict is a rule of its own.
   const count = `${PORTS} update @${DECISIONS} { ip daddr . meta l4proto . th dport . meta mark counter }`;
-  const resolver =
-    resolverPort === undefined
-      ? `dnat ip to ${routerAddress}`
-      : `${PORTS} redirect to :${resolverPort}`;
+  const shared = rules.narrowsNames
+    ? `${PORTS} dnat ip to ${routerAddress}:${namesPort}`
+    : `dnat ip to ${routerAddress}`;
+  const resolver = resolverPort === undefined ? shared : `${PORTS} redirect to :${resolverPort}`;
   return [
     add('allowed', count),
     add('allowed', 'meta mark set 0 accept'),

@@ -1,4 +1,4 @@
-import type { EgressRules } from '../../../shared/network/egress-rules.ts';
+import { type EgressRules, isByName, mayResolve } from '../../../shared/network/egress-rules.ts';
 import type { EgressTarget } from '../../../shared/network/egress-target.ts';
 import { namedRules, nameOf, setOf, TABLE } from './policy-names.ts';
 
@@ -6,8 +6,10 @@ export interface ResolverSettings {
   /** The address that guests query, and the port that their queries are redirected to. */
   readonly address: string;
   readonly port: number;
-  /** The host's resolver, which every query is forwarded to. */
+  /** The host's resolver, which queries are forwarded to. */
   readonly upstream: string;
+  /** The port at the same address at which every name is refused, and counted. */
+  readonly namesPort: number;
 }
 
 /** Whether a rule is about every name below this one. */
@@ -21,17 +23,34 @@ const coversBelow = (target: EgressTarget, name: string): boolean =>
  */
 export const resolverCommand = (
   rules: EgressRules,
-  { address, port, upstream }: ResolverSettings,
+  settings: ResolverSettings,
 ): readonly [string, ...string[]] => [
   '/usr/sbin/dnsmasq',
   ...['--conf-file=/dev/null', '--no-resolv', '--no-hosts', '--no-poll', '--pid-file'],
   ...['--user=nobody', '--group=nogroup', '--log-facility=/dev/null'],
-  ...['--bind-interfaces', `--listen-address=${address}`, `--port=${port}`],
-  ...[`--server=${upstream}`, '--filter-AAAA'],
+  ...['--bind-interfaces', `--listen-address=${settings.address}`, `--port=${settings.port}`],
+  '--filter-AAAA',
   '--cache-size=0', // An answer from the cache would not put its addresses into the sets again.
   ...nftSets(rules),
-  ...unresolved(rules),
+  ...(rules.narrowsNames
+    ? allowedServers(rules, settings)
+    : [`--server=${settings.upstream}`, ...unresolved(rules)]),
 ];
+
+/** Has only names that a rule allows asked upstream. */
+function allowedServers(rules: EgressRules, { upstream, namesPort }: ResolverSettings): string[] {
+  const refusing = `${upstream}#${namesPort}`;
+  const serverFor = (name: string): string => (mayResolve(rules, name) ? upstream : refusing);
+  const named = [...rules.allow, ...rules.deny].filter(isByName);
+  const names = [...new Set(named.map(({ target }) => nameOf(target)))];
+  return [
+    `--server=${refusing}`,
+    ...names.flatMap((name) => [
+      `--server=/${name}/${serverFor(name)}`,
+      `--server=/*.${name}/${serverFor(`*.${name}`)}`,
+    ]),
+  ];
+}
 
 function nftSets(rules: EgressRules): string[] {
   const named = namedRules(rules);

@@ -47,7 +47,7 @@ test('TLS is passed on by the name in its ClientHello, to an address of that nam
   t.regex(await send(misled, get('good.test')), /good$/u);
   await t.throwsAsync(lab.connectTls(good, 'shared.test'), { message: /ECONNRESET|disconnected/u });
   await t.throwsAsync(lab.connectTls(good, 'evil.test'), { message: /ECONNRESET|disconnected/u });
-  const decisions = lab.slot.decisions.list().map(({ time: _time, ...rest }) => rest);
+  const decisions = lab.slot.decisions.map(({ time: _time, ...rest }) => rest);
   const common = { protocol: 'tcp', port: good.port } as const;
   t.deepEqual(decisions, [
     { ...common, name: 'evil.test', allowed: false, rule: 'default', count: 1 },
@@ -91,6 +91,24 @@ test('a slot has so many names under way at most, and leaves the resolver to oth
   t.deepEqual((await again).addresses, [], 'a name counts once');
   await judged;
   t.deepEqual((await judge('good.test')).addresses, ['127.0.0.2']);
+});
+
+test('the proxy looks up no name that no rule allows', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const site = await lab.serveHttp('127.0.0.2', tell('good'));
+  const policy = {
+    default: 'deny',
+    allow: ['127.0.0.2', 'shared.test'],
+    deny: ['evil.test'],
+  } as const;
+  lab.setPolicy(policy);
+  const release = lab.holdNames(); // A look-up would take seconds, and fail.
+  const answer = await send(await lab.connect(site), get('good.test'));
+  t.regex(answer, /^HTTP\/1.1 502 [^]*good.test has no address that may be reached/u);
+  release();
+  t.regex(await send(await lab.connect(site), get('shared.test')), /good$/u);
+  lab.setPolicy({ ...policy, dns: 'open' });
+  t.regex(await send(await lab.connect(site), get('good.test')), /good$/u);
 });
 
 test('each request of a connection is judged by its own Host', async (t) => {
@@ -253,7 +271,7 @@ test('a ClientHello is judged by its name in however many pieces and records it 
   denied.write(inRecords(await clientHello('shared.test'), [3, 100]));
   t.is((await readAll(denied)).length, 0);
   t.deepEqual(
-    lab.slot.decisions.list().map(({ name, allowed }) => ({ name, allowed })),
+    lab.slot.decisions.map(({ name, allowed }) => ({ name, allowed })),
     [
       { name: 'shared.test', allowed: false },
       { name: 'good.test', allowed: true },
@@ -300,7 +318,7 @@ for (const port of [443, 80]) {
         socket.write(bytes);
         t.is((await readAll(socket)).length, 0, `${kind} past ${rules}`);
       }
-      const decisions = lab.slot.decisions.list();
+      const decisions = lab.slot.decisions;
       t.true(
         decisions.some(({ rule, allowed }) => rule === 'unnamed' && !allowed),
         rules,

@@ -9,10 +9,10 @@ import { toEgressRules } from '../../../shared/network/egress-rules.ts';
 import { parseNetworkPolicy } from '../../../shared/network/parse-policy.ts';
 
 const SURROUNDINGS = {
-  ...{ routerAddress: '198.18.128.1', proxiedMark: 1, resolverPort: 5301 },
+  ...{ routerAddress: '198.18.128.1', proxiedMark: 1, resolverPort: 5301, namesPort: 3130 },
   ...{ closed: ['127.0.0.0/8'], private: ['10.0.0.0/8'], opened: ['10.1.0.0/16'] },
 };
-const RESOLVER = { address: '10.255.255.1', port: 5301, upstream: '198.18.128.1' };
+const RESOLVER = { address: '10.255.255.1', port: 5301, upstream: '198.18.128.1', namesPort: 3130 };
 
 const name = fc.stringMatching(/^[a-z]{1,3}(\.[a-z]{1,3}){1,2}$/u);
 const target = fc.oneof(
@@ -22,12 +22,16 @@ const target = fc.oneof(
   fc.tuple(fc.ipV4(), fc.nat(32)).map(([address, bits]) => `${address}/${bits}`),
 );
 const policies = fc.record({
-  egress: fc.record({
-    default: fc.constantFrom('allow', 'deny'),
-    allow: fc.array(target, { maxLength: 20 }),
-    deny: fc.array(target, { maxLength: 20 }),
-    drain_on_pause: fc.array(fc.constant('*.example'), { maxLength: 1 }),
-  }),
+  egress: fc.record(
+    {
+      default: fc.constantFrom('allow', 'deny'),
+      allow: fc.array(target, { maxLength: 20 }),
+      deny: fc.array(target, { maxLength: 20 }),
+      dns: fc.constant('open'),
+      drain_on_pause: fc.array(fc.constant('*.example'), { maxLength: 1 }),
+    },
+    { requiredKeys: ['default', 'allow', 'deny', 'drain_on_pause'] },
+  ),
 });
 
 test('any policy that is accepted can be loaded in place of any other', async (t) => {
@@ -58,6 +62,7 @@ test('any policy that is accepted can be loaded in place of any other', async (t
 test('each name is listed with the sets of all rules about it, since the longest one counts', (t) => {
   const egress = {
     ...{ default: 'deny', allow: ['a.b.test', '*.b.test', 'c.test'], deny: ['*.a.b.test'] },
+    dns: 'open',
   };
   const command = resolverCommand(toEgressRules(parseNetworkPolicy({ egress })), RESOLVER);
   const setsOf = (wanted: string): number | undefined =>

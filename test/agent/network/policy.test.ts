@@ -14,11 +14,13 @@ import { identify } from '../../../shared/process-id.ts';
 import { Outside } from '../../helpers/outside.ts';
 import { RoutedHost } from '../../helpers/routed-host.ts';
 import { TestPeer } from '../../helpers/slots.ts';
+import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 interface Context {
   outside: Outside;
   host: RoutedHost;
+  directory: AsyncDisposable;
 }
 
 const test = anyTest.serial as TestFn<Context>;
@@ -28,16 +30,23 @@ test.before(async (t) => {
     ...{ 'good.test': 1, 'bad.test': 2, 'below.good.test': 3 },
     ...{ 'wild.test': 4, 'a.wild.test': 5, 'b.wild.test': 6, 'same.test': 1 },
   });
+  await outside.setAlias('alias.wild.test', 'bad.test');
   t.context.outside = outside;
   for (const port of [7000, 853, 443]) await outside.serve('tcp-echo', port);
   for (const port of [7001, 443]) await outside.serve('udp-echo', port);
-  t.context.host = await RoutedHost.open(outside);
+  const directory = await temporaryDirectory();
+  t.context.directory = directory;
+  t.context.host = await RoutedHost.open(outside, { proxyDir: directory.path });
 });
 
 test.after.always(async (t) => {
-  await t.context.host[Symbol.asyncDispose]();
-  await t.context.outside[Symbol.asyncDispose]();
+  const { host, outside, directory } = t.context as Partial<Context>;
+  await host?.[Symbol.asyncDispose]();
+  await outside?.[Symbol.asyncDispose]();
+  await directory?.[Symbol.asyncDispose]();
 });
+
+const talk = ['python3', new URL('../../fixtures/talk.py', import.meta.url).pathname] as const;
 
 /** A guest in a slot with a policy. */
 class Guest implements AsyncDisposable {
@@ -78,6 +87,12 @@ class Guest implements AsyncDisposable {
 
   resolve(name: string, server = this.slot.gatewayAddress): Promise<string> {
     return this.peer.run('talk.py', 'dns', server, 'udp', name);
+  }
+
+  /** Asks its resolver another question. @param type and class, as numbers */
+  ask(name: string, kind: 'tcp' | 'udp', ...type: number[]): Promise<string> {
+    const { gatewayAddress } = this.slot;
+    return this.peer.run('talk.py', 'dns', gatewayAddress, kind, name, ...type.map(String));
   }
 
   /** Ids of the processes that answer names in the slot. */
@@ -148,7 +163,7 @@ test('where everything is denied, addresses and blocks that are allowed answer, 
   await using guest = await Guest.open(t, { default: 'deny', allow: [one] });
   t.true(await guest.reaches(1));
   t.false(await guest.reaches(2));
-  t.is(await guest.resolve('good.test'), one, 'names are answered all the same');
+  t.is(await guest.resolve('good.test'), 'NXDOMAIN', 'a rule of addresses allows no name');
   await guest.apply({ default: 'deny', allow: [`${one}/28`], deny: [two] });
   t.true(await guest.reaches(1));
   t.false(await guest.reaches(2));
@@ -169,7 +184,7 @@ test('the addresses of an allowed name answer once the guest has asked for it, a
   t.false(await guest.reaches(1));
   t.is(await guest.resolve('good.test'), t.context.outside.address(1));
   t.true(await guest.reaches(1));
-  t.is(await guest.resolve('bad.test'), t.context.outside.address(2));
+  t.is(await guest.resolve('bad.test'), 'NXDOMAIN');
   t.false(await guest.reaches(2));
   t.is(await guest.resolve('below.good.test'), 'NXDOMAIN');
   t.false(await guest.reaches(3));
@@ -183,9 +198,126 @@ test('a wildcard allows the names below it', async (t) => {
   t.false(await guest.reaches(6), 'deny counts before allow');
 });
 
+/** The names that the outside's resolver was asked for by the work. */
+async function askedBy({ outside }: Context, work: () => Promise<void>): Promise<string[]> {
+  const before = outside.asked.length;
+  await work();
+  const last = `last-${randomUUID()}.test`;
+  await outside.run(...talk, 'dns', outside.resolver, 'udp', last);
+  await waitFor(
+    'the log of the resolver',
+    async () => outside.asked.at(-1)?.endsWith(last) === true,
+  );
+  const names = outside.asked.slice(before, -1).map((question) => question.toLowerCase());
+  return [...new Set(names)].toSorted();
+}
+
+const [TXT, PTR, IN, CHAOS] = [16, 12, 1, 3];
+const POLICIES = {
+  'rules by name': {
+    ...{ default: 'deny', allow: ['good.test', '*.wild.test', '192.0.2.0/24'] },
+    deny: ['b.wild.test', '*.a.wild.test'],
+  },
+  'rules of addresses': { default: 'deny', allow: ['0.0.0.0/0'] },
+  'no rule': { default: 'deny' },
+} as const;
+
+for (const [rules, egress] of Object.entries(POLICIES)) {
+  test(`with ${rules}, no name is asked for that none allows, and decisions say so`, async (t) => {
+    const { host } = t.context;
+    await using guest = await Guest.open(t, egress);
+    const refused = ['leak.outside.test', 'outside.test', 'wild.test', 'xgood.test', 'b.wild.test'];
+    const denied = [...refused, 'below.good.test', 'c.a.wild.test', 'localhost', 'Up.TEST'];
+    const asked = await askedBy(t.context, async () => {
+      for (const name of denied) t.is(await guest.resolve(name), 'NXDOMAIN', name);
+      for (const kind of ['tcp', 'udp'] as const) {
+        t.is(await guest.ask('text.outside.test', kind, TXT, IN), 'NXDOMAIN');
+        t.is(await guest.ask('1.2.0.192.in-addr.arpa', kind, PTR, IN), 'NXDOMAIN');
+        t.not(await guest.ask('servers.bind', kind, TXT, CHAOS), 'answered');
+        t.not(await guest.ask('version.pdns', kind, TXT, CHAOS), 'answered');
+      }
+    });
+    t.deepEqual(asked, []);
+    const decisions = await host.policies.decisions(guest.sandboxId);
+    const told = new Map(decisions.map(({ name, rule, count }) => [name, `${rule} ${count}`]));
+    const isNamed = 'deny' in egress;
+    for (const name of refused) {
+      t.is(told.get(name), isNamed && name === 'b.wild.test' ? 'b.wild.test 1' : 'default 1', name);
+    }
+    t.is(told.get('c.a.wild.test'), isNamed ? '*.a.wild.test 1' : 'default 1');
+    t.is(told.get('up.test'), 'default 1');
+    t.is(told.get('text.outside.test'), 'default 2', 'over TCP and UDP');
+    t.true(
+      decisions.every(
+        ({ allowed, protocol, port }) => !allowed && protocol === 'udp' && port === 53,
+      ),
+    );
+  });
+}
+
+test('names that a rule allows are asked for, also by a wildcard, and with their aliases', async (t) => {
+  const { outside } = t.context;
+  await using guest = await Guest.open(t, POLICIES['rules by name']);
+  const asked = await askedBy(t.context, async () => {
+    t.is(await guest.resolve('good.test'), outside.address(1));
+    t.is(await guest.resolve('GOOD.test'), outside.address(1));
+    t.is(await guest.resolve('a.wild.test'), outside.address(5));
+    t.is(await guest.resolve('alias.wild.test'), outside.address(2), 'an alias of bad.test');
+    t.is(await guest.ask('good.test', 'tcp', TXT, IN), 'NODATA');
+  });
+  t.deepEqual(asked, [
+    ...['query[a] a.wild.test', 'query[a] alias.wild.test'],
+    ...['query[a] good.test', 'query[txt] good.test'],
+  ]);
+});
+
+test('a running guest’s names follow its policy, and dns: open has all of them asked for', async (t) => {
+  const { outside, host } = t.context;
+  await using guest = await Guest.open(t, { default: 'allow' });
+  t.is(await guest.resolve('bad.test'), outside.address(2));
+  await guest.apply({ default: 'deny' });
+  t.is(await guest.resolve('bad.test'), 'NXDOMAIN');
+  await guest.apply({ default: 'deny', dns: 'open' });
+  t.is(await guest.resolve('bad.test'), outside.address(2));
+  await guest.apply({ default: 'deny', allow: ['good.test'] });
+  t.is(await guest.resolve('bad.test'), 'NXDOMAIN');
+  await guest.apply({ default: 'deny', allow: ['good.test'], dns: 'open' });
+  t.is(await guest.resolve('bad.test'), outside.address(2));
+  t.is(
+    await guest.resolve('below.good.test'),
+    'NXDOMAIN',
+    'its addresses are not those of good.test',
+  );
+  await guest.apply({ default: 'deny', allow: ['bad.test'] });
+  t.is(await guest.resolve('bad.test'), outside.address(2));
+  t.is(await guest.resolve('good.test'), 'NXDOMAIN');
+  const { slot } = guest;
+  await host.stopAgent();
+  t.is(await guest.resolve('good.test'), 'NXDOMAIN', 'also without an agent');
+  await host.startAgent([slot.index]);
+  await host.pool.take(slot.index);
+  await guest.apply({ default: 'deny', allow: ['bad.test'] });
+  t.is(await guest.resolve('good.test'), 'NXDOMAIN');
+  const decisions = await host.policies.decisions(guest.sandboxId);
+  t.is(decisions.find(({ name }) => name === 'good.test')?.count, 3);
+  await guest.apply({ default: 'allow' });
+  t.is(await guest.resolve('good.test'), outside.address(1));
+});
+
+test('the next guest of a slot has no decisions of the one before', async (t) => {
+  const { host } = t.context;
+  const first = await Guest.open(t, { default: 'deny' });
+  t.is(await first.resolve('a.test'), 'NXDOMAIN');
+  t.is((await host.policies.decisions(first.sandboxId)).length, 1);
+  await first[Symbol.asyncDispose]();
+  await using next = await Guest.open(t, { default: 'deny' });
+  t.is(next.slot.index, first.slot.index);
+  t.deepEqual(await host.policies.decisions(next.sandboxId), []);
+});
+
 test('a denied name wins over an allowed one with the same address', async (t) => {
   await using guest = await Guest.open(t, {
-    ...{ default: 'deny', allow: ['good.test'], deny: ['same.test'] },
+    ...{ default: 'deny', allow: ['good.test'], deny: ['same.test'], dns: 'open' },
   });
   await guest.resolve('good.test');
   t.true(await guest.reaches(1));
@@ -201,7 +333,8 @@ test('with rules by name, no other resolver, DNS over TLS or QUIC gets around th
   t.not(await guest.resolve('bad.test', outside.resolver), outside.address(2));
   t.false(await guest.reaches(3, 853));
   t.false(await guest.reaches(0, 443, 'udp'));
-  t.false(await guest.reaches(3, 443), 'only the proxy goes on from there');
+  t.true(await guest.reaches(3, 443));
+  t.false(await guest.reaches(2, 443), 'the proxy judges what goes on from there');
 });
 
 test('no forged, foreign or fragmented packet gets around a policy', async (t) => {

@@ -3,12 +3,14 @@
  * entries of the tables of connections.
  */
 import anyTest, { type TestFn } from 'ava';
+import { NAMES_PORT } from '../../../agent/network/router-plan.ts';
 import type { SlotPlan } from '../../../agent/network/slot.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { parseNetworkPolicy } from '../../../shared/network/parse-policy.ts';
 import { Outside } from '../../helpers/outside.ts';
 import { RoutedHost } from '../../helpers/routed-host.ts';
 import { TestPeer, withinSlot } from '../../helpers/slots.ts';
+import { temporaryDirectory } from '../../helpers/temporary.ts';
 
 const test = anyTest.serial as TestFn<{ outside: Outside }>;
 const nft = '/usr/sbin/nft';
@@ -31,12 +33,12 @@ class Counter {
     this.#table = table;
   }
 
-  static async of(host: RoutedHost, slot: SlotPlan): Promise<Counter> {
+  static async of(host: RoutedHost, slot: SlotPlan, port = 53): Promise<Counter> {
     const table = `counted${slot.index}`;
     const rules = [
       `add table ip ${table}`,
       `add chain ip ${table} input { type filter hook input priority filter; }`,
-      `add rule ip ${table} input ip saddr ${slot.address} udp dport 53 counter`,
+      `add rule ip ${table} input ip saddr ${slot.address} udp dport ${port} counter`,
     ];
     await withinSlot(host.router, nft, rules.join('; '));
     return new Counter(host.router, table);
@@ -80,6 +82,21 @@ test('questions that are answered make room for others, the slot’s own resolve
   const egress = { default: 'allow', deny: ['bad.test'] };
   await host.policies.apply(slot, 'sandbox', parseNetworkPolicy({ egress }));
   t.is(await ask(), count);
+  await host.pool.release(slot.index); // Its resolver ends with it.
+});
+
+test('a guest has so many names refused at once at most', async (t) => {
+  const { outside } = t.context;
+  await using directory = await temporaryDirectory();
+  await using host = await RoutedHost.open(outside, { proxyDir: directory.path });
+  const slot = await host.pool.lease();
+  await using peer = await TestPeer.on(slot);
+  const egress = { default: 'deny' };
+  await host.policies.apply(slot, 'sandbox', parseNetworkPolicy({ egress }));
+  const counter = await Counter.of(host, slot, NAMES_PORT);
+  await peer.run('many-questions.py', slot.gatewayAddress, 'ids', String(MANY));
+  const seen = await counter.read();
+  t.true(seen >= 500 && seen < MANY, String(seen));
 });
 
 test('a guest leaves connections to the resolver to others', async (t) => {

@@ -1,6 +1,12 @@
 import test from 'ava';
 import * as fc from '../../helpers/fast-check.ts';
-import { judge, needsProxy, toEgressRules } from '../../../shared/network/egress-rules.ts';
+import {
+  isKnownToProxy,
+  judge,
+  mayResolve,
+  needsProxy,
+  toEgressRules,
+} from '../../../shared/network/egress-rules.ts';
 import { matchesAddress, parseTarget } from '../../../shared/network/egress-target.ts';
 import { parseNetworkPolicy } from '../../../shared/network/parse-policy.ts';
 
@@ -68,4 +74,31 @@ test('only rules by name, and drains, send connections through the proxy', (t) =
   t.true(needsProxy(rulesOf({ default: 'deny', allow: ['example.com'] })));
   t.true(needsProxy(rulesOf({ default: 'allow', deny: ['*.example.com'] })));
   t.true(needsProxy(rulesOf({ default: 'allow', drain_on_pause: ['*'] })));
+});
+
+test('where everything is denied, only names that a rule allows are looked up', (t) => {
+  const lists = { allow: ['a.test', '*.b.test', '0.0.0.0/0'], deny: ['c.b.test', '*.d.b.test'] };
+  const rules = rulesOf({ default: 'deny', ...lists });
+  const names = ['a.test', 'x.b.test', 'x.c.b.test', 'd.b.test', '*.b.test', '*.c.b.test'];
+  const others = [
+    'x.a.test',
+    '*.a.test',
+    'b.test',
+    'c.b.test',
+    'x.d.b.test',
+    '*.d.b.test',
+    'e.test',
+  ];
+  t.deepEqual(
+    [...names, ...others].filter((name) => mayResolve(rules, name)),
+    names,
+  );
+  t.true(isKnownToProxy(rulesOf({ default: 'deny' })));
+  for (const egress of [
+    { default: 'allow', deny: ['1.1.1.1'] },
+    { default: 'deny', dns: 'open' },
+  ]) {
+    t.true(mayResolve(rulesOf(egress), 'e.test'));
+    t.false(isKnownToProxy(rulesOf(egress)));
+  }
 });

@@ -9,6 +9,7 @@ import { text } from '../text.ts';
 import { CrossIcon, PlusIcon } from '../ui/icons.tsx';
 import { Button, Check, Choice, Dialog, Field, Form, Lines, type Values } from '../ui/parts.tsx';
 import { linesOf } from './disks.tsx';
+import { NamesChoice } from './sandbox-network.tsx';
 
 const MiB = 1024 * 1024;
 const SIZES = [256, 512, 1024, 2048, 4096, 8192, 16_384];
@@ -53,7 +54,8 @@ function bodyOf(values: Values): CreateSandbox {
   const idle = Number(values.get('idle')) * 60;
   if (idle > 0) body.idle_ttl_seconds = idle;
   if (values.get('network') === 'deny') {
-    body.network = { egress: { default: 'deny', allow: linesOf(values.get('allow')) } };
+    const dns = values.get('dns') === 'open' ? ({ dns: 'open' } as const) : {};
+    body.network = { egress: { default: 'deny', allow: linesOf(values.get('allow')), ...dns } };
   }
   return body;
 }
@@ -110,7 +112,10 @@ function NetworkFields(): JSX.Element {
         ]}
       />
       {network === 'deny' ? (
-        <Lines label={text.network.allow} name="allow" hint={text.network.targets} rows={3} />
+        <>
+          <NamesChoice />
+          <Lines label={text.network.allow} name="allow" hint={text.network.targets} rows={3} />
+        </>
       ) : null}
     </>
   );

@@ -30,9 +30,23 @@ function egressOf(values: Values): NonNullable<NetworkPolicy['egress']> {
     default: values.get('default') === 'deny' ? 'deny' : 'allow',
     ...(allow?.length ? { allow } : {}),
     ...(deny?.length ? { deny } : {}),
+    ...(values.get('dns') === 'open' ? { dns: 'open' } : {}),
     ...(drain?.length ? { drain_on_pause: drain } : {}),
   };
 }
+
+/** Which names are looked up where the default is to deny. */
+export const NamesChoice = ({ value }: { value?: Egress['dns'] }): JSX.Element => (
+  <Choice
+    label={text.network.names}
+    name="dns"
+    value={value ?? ''}
+    options={[
+      ['', text.network.allowedNames],
+      ['open', text.network.allNames],
+    ]}
+  />
+);
 
 interface EditorProps {
   readonly sandbox: SandboxInfo;
@@ -65,6 +79,7 @@ function Editor({ sandbox, policy, reload }: EditorProps): JSX.Element {
             ['deny', text.network.closedDefault],
           ]}
         />
+        <NamesChoice value={egress.dns} />
         <Lines
           label={text.network.allow}
           name="allow"

@@ -3044,6 +3044,12 @@ export interface components {
                  */
                 deny?: string[];
                 /**
+                 * @description Has every name looked up. Without it, where default is deny, only names that a rule allows are, and others do not exist (NXDOMAIN).
+                 * @example open
+                 * @enum {string}
+                 */
+                dns?: "open";
+                /**
                  * @description A pause waits for requests to these hosts; * stands for any characters.
                  * @example [
                  *       "*.example.com"
@@ -3771,6 +3777,12 @@ export interface components {
                  *     ]
                  */
                 deny?: string[];
+                /**
+                 * @description Has every name looked up. Without it, where default is deny, only names that a rule allows are, and others do not exist (NXDOMAIN).
+                 * @example open
+                 * @enum {string}
+                 */
+                dns?: "open";
                 /**
                  * @description A pause waits for requests to these hosts; * stands for any characters.
                  * @example [

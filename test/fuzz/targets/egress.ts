@@ -1,5 +1,9 @@
-/* The first bytes of connections that guests begin to port 443. */
+/*
+ * Bytes that guests send to the egress proxy and that no library reads first: the beginnings of
+ * connections to port 443, and questions for names.
+ */
 import assert from 'node:assert';
+import { refuseQuestion } from '../../../agent/egress/name-question.ts';
 import { joinClientHello, serverNameOf, UNREADABLE } from '../../../agent/egress/client-hello.ts';
 import { inRecords, tlsRecord } from '../../helpers/client-hellos.ts';
 import type { Target } from '../target.ts';
@@ -54,4 +58,24 @@ const tlsRecords: Target = {
   },
 };
 
-export const tlsTargets: readonly Target[] = [tlsRecords];
+const names: Target = {
+  name: 'name-questions',
+  seeds: [
+    'ab\u0001\0\0\u0001\0\0\0\0\0\0\u0004leak\u0004test\0\0\u0001\0\u0001',
+    'ab\u0001\0\0\u0001\0\0\0\0\0\u0001\0\0\u0010\0\u0003\0\0)\u0010\0\0\0\0\0\0\0',
+  ],
+  words: ['\u0004test', '\0\0\u0001\0\u0001', '\u00c0\u000c', '\u003f'],
+  run(input) {
+    const refusal = refuseQuestion(input);
+    if (refusal === undefined) return;
+    const { answer, name } = refusal;
+    assert(answer.length <= input.length && answer.length <= 12 + 255 + 4);
+    assert.strictEqual(answer.readUInt16BE(0), input.readUInt16BE(0));
+    assert.deepStrictEqual(answer.subarray(12), input.subarray(12, answer.length));
+    assert((answer[2] ?? 0) >= 0x80 && (answer[3] ?? 0) % 16 !== 0, 'a refusal');
+    assert.strictEqual(refuseQuestion(answer), undefined, 'refusals are not answered');
+    if (name !== undefined) assert.match(name, /^[a-z0-9_.?-]{0,254}$/u);
+  },
+};
+
+export const egressTargets: readonly Target[] = [tlsRecords, names];
