@@ -7,7 +7,6 @@ const TRIES = 2;
 const NO_ADDRESS = new Set(['ENOTFOUND', 'ENODATA']);
 /** For how long an answer counts at most; the requests of one connection come faster. */
 const KEPT_MS_MAX = 2_000;
-const KEPT_MAX = 1_000;
 
 interface Kept {
   readonly addresses: Promise<string[]>;
@@ -20,29 +19,16 @@ export interface Names {
   resolve(name: string): Promise<string[]>;
 }
 
-/** Asks the host's resolver, which caches. */
+/** Asks the host's resolver. */
 export class Resolver implements Names {
   readonly #client = new Client({ timeout: TIMEOUT_MS, tries: TRIES });
-  readonly #kept = new Map<string, Kept>();
 
   /** @param server `address` or `address:port` */
   constructor(server: string) {
     this.#client.setServers([server]);
   }
 
-  resolve(name: string): Promise<string[]> {
-    const now = performance.now();
-    const kept = this.#kept.get(name);
-    if (kept !== undefined && kept.until > now) return kept.addresses;
-    this.#kept.delete(name);
-    if (this.#kept.size >= KEPT_MAX) this.#kept.delete(this.#kept.keys().next().value ?? '');
-    const addresses = this.#ask(name);
-    addresses.catch(() => this.#kept.delete(name));
-    this.#kept.set(name, { addresses, until: now + KEPT_MS_MAX });
-    return addresses;
-  }
-
-  async #ask(name: string): Promise<string[]> {
+  async resolve(name: string): Promise<string[]> {
     try {
       return await this.#client.resolve4(name);
     } catch (error) {
@@ -54,18 +40,33 @@ export class Resolver implements Names {
 
 /**
  * The names that one slot has looked up. A guest chooses them, and they stay under way when it
- * hangs up, so their number is limited: the host's resolver is there for all slots.
+ * hangs up, so their number is limited: the host's resolver is there for all slots. Answers are
+ * kept for the slot alone, so that none tells what others have asked for.
  */
 export class NamesOfSlot implements Names {
-  readonly #resolver: Resolver;
+  readonly #resolver: Names;
   readonly #underWay = new Set<string>();
+  readonly #kept = new Map<string, Kept>();
 
-  constructor(resolver: Resolver) {
+  constructor(resolver: Names) {
     this.#resolver = resolver;
   }
 
   /** @throws Error also when too many names of the slot are under way */
-  async resolve(name: string): Promise<string[]> {
+  resolve(name: string): Promise<string[]> {
+    const now = performance.now();
+    const kept = this.#kept.get(name);
+    if (kept !== undefined && kept.until > now) return kept.addresses;
+    this.#kept.delete(name);
+    if (this.#kept.size >= PROXY_LIMITS.namesPerSlotMax)
+      this.#kept.delete(this.#kept.keys().next().value ?? '');
+    const addresses = this.#ask(name);
+    addresses.catch(() => this.#kept.delete(name));
+    this.#kept.set(name, { addresses, until: now + KEPT_MS_MAX });
+    return addresses;
+  }
+
+  async #ask(name: string): Promise<string[]> {
     const underWay = this.#underWay;
     if (!underWay.has(name) && underWay.size >= PROXY_LIMITS.namesPerSlotMax) {
       throw new Error('too many names of this sandbox are being looked up');

@@ -22,8 +22,15 @@ export async function hostResolvers(files: readonly string[] = RESOLVER_FILES): 
 }
 
 /**
+ * Besides `bind` and `server`, which dnsmasq keeps to itself, domains in which name servers tell
+ * about themselves in the class CHAOS (RFC 4892): PowerDNS and Unbound.
+ */
+const CHAOS_DOMAINS = ['pdns', 'unbound'];
+
+/**
  * The resolver that the sandboxes of a host share. It has nothing of the host's own names, and no
- * answers with IPv6 addresses, because sandboxes have no IPv6.
+ * answers with IPv6 addresses, because sandboxes have no IPv6. It keeps no answers: from the time
+ * that is left of one, a sandbox would learn what another asked for, and when.
  */
 const sharedResolver = (plan: RouterPlan, resolvers: readonly string[]): DaemonSpec => ({
   name: NAME,
@@ -31,9 +38,10 @@ const sharedResolver = (plan: RouterPlan, resolvers: readonly string[]): DaemonS
   command: [
     '/usr/sbin/dnsmasq',
     ...['--conf-file=/dev/null', '--no-resolv', '--no-hosts', '--no-poll', '--pid-file'],
-    ...['--user=nobody', '--group=nogroup'],
+    ...['--user=nobody', '--group=nogroup', '--no-ident'],
     ...['--bind-interfaces', `--listen-address=${ROUTER_ADDRESS}`],
-    ...['--cache-size=10000', '--filter-AAAA'],
+    ...['--cache-size=0', '--filter-AAAA'],
+    ...CHAOS_DOMAINS.map((domain) => `--local=/${domain}/`),
     `--dns-forward-max=${LIMITS.dnsQuestionsPerHostMax}`,
     ...resolvers.map((address) => `--server=${address}`),
   ],

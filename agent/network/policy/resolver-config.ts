@@ -27,7 +27,7 @@ export const resolverCommand = (
 ): readonly [string, ...string[]] => [
   '/usr/sbin/dnsmasq',
   ...['--conf-file=/dev/null', '--no-resolv', '--no-hosts', '--no-poll', '--pid-file'],
-  ...['--user=nobody', '--group=nogroup', '--log-facility=/dev/null'],
+  ...['--user=nobody', '--group=nogroup', '--log-facility=/dev/null', '--no-ident'],
   ...['--bind-interfaces', `--listen-address=${settings.address}`, `--port=${settings.port}`],
   '--filter-AAAA',
   '--cache-size=0', // An answer from the cache would not put its addresses into the sets again.

@@ -11,6 +11,7 @@ import { Outside } from '../../helpers/outside.ts';
 import { RoutedHost } from '../../helpers/routed-host.ts';
 import { TestPeer, withinSlot } from '../../helpers/slots.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
+import { waitFor } from '../../helpers/wait.ts';
 
 const test = anyTest.serial as TestFn<{ outside: Outside }>;
 const nft = '/usr/sbin/nft';
@@ -97,6 +98,53 @@ test('a guest has so many names refused at once at most', async (t) => {
   await peer.run('many-questions.py', slot.gatewayAddress, 'ids', String(MANY));
   const seen = await counter.read();
   t.true(seen >= 500 && seen < MANY, String(seen));
+});
+
+test('a guest does not learn from its resolver what its neighbours ask for', async (t) => {
+  const { outside } = t.context;
+  await using host = await RoutedHost.open(outside);
+  const [slot, neighbour] = [await host.pool.lease(), await host.pool.lease()];
+  await using peer = await TestPeer.on(slot);
+  await using other = await TestPeer.on(neighbour);
+  const ask = (from: TestPeer, ...question: string[]): Promise<string> =>
+    from.run('talk.py', 'dns', slot.gatewayAddress, 'udp', ...question);
+  const name = `n${Date.now()}.outside.test`;
+  await outside.setName(name, outside.address(3));
+  const before = outside.asked.length;
+  for (const from of [peer, other, peer]) t.is(await ask(from, name), outside.address(3));
+  await waitFor('the log', async () => outside.asked.length - before >= 3);
+  t.deepEqual(
+    outside.asked.slice(before),
+    Array.from({ length: 3 }, () => `query[A] ${name}`),
+  );
+});
+
+test('no name server tells about itself', async (t) => {
+  const { outside } = t.context;
+  await using host = await RoutedHost.open(outside);
+  const slot = await host.pool.lease();
+  await using peer = await TestPeer.on(slot);
+  const [TXT, CHAOS] = ['16', '3'];
+  const before = outside.asked.length;
+  for (const egress of [{ default: 'allow' }, { default: 'allow', deny: ['bad.test'] }]) {
+    await host.policies.apply(slot, 'sandbox', parseNetworkPolicy({ egress }));
+    for (const domain of [
+      'version.bind',
+      'servers.bind',
+      'hits.bind',
+      'id.server',
+      'version.pdns',
+    ]) {
+      const question = [slot.gatewayAddress, 'udp', domain, TXT, CHAOS];
+      t.regex(
+        await peer.run('talk.py', 'dns', ...question),
+        /^(NOTIMP|REFUSED|NXDOMAIN)$/u,
+        domain,
+      );
+    }
+  }
+  t.deepEqual(outside.asked.slice(before), []);
+  await host.pool.release(slot.index);
 });
 
 test('a guest leaves connections to the resolver to others', async (t) => {
