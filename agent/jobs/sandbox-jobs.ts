@@ -59,9 +59,9 @@ export const sandboxJobs = ({
     const dependentForks = await registry.delete(ref);
     return answer(dependentForks === undefined ? {} : { dependentForks });
   },
-  'sandbox.fork': async ({ payload: { childId, name, checkpoint, waitMs, ...ref } }) => {
+  'sandbox.fork': async ({ payload: { childId, name, checkpoint, mayMount, waitMs, ...ref } }) => {
     storage.refuseIfUnusable();
-    const child = await creator.fork(ref, { sandboxId: childId, name, checkpoint });
+    const child = await creator.fork(ref, { sandboxId: childId, name, checkpoint, mayMount });
     await child.settled(waitMs);
     return answer({ sandbox: await child.publishedRecord() });
   },

@@ -1,9 +1,9 @@
 import type { Activity } from '../../shared/directory/activity.ts';
-import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import { newEventId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import { MinuteSums } from '../../shared/minute-sums.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { Principal } from './auth/principal.ts';
 import type { DeletedKeys } from './http/operation.ts';
@@ -39,15 +39,18 @@ const whoOf = (principal: Principal): Record<string, string> =>
 /**
  * Writes deletions of objects to the activity of the disk's account (docs/accounts.md, Audit): each
  * DeleteObjects before its answer, DeleteObject added up per disk and user, since programs send
- * thousands of them a minute. A crash of the agent loses at most one minute of those sums.
+ * thousands of them a minute.
  */
 export class DeletionRecords {
   readonly #options: DeletionRecordsOptions;
-  readonly #sums = new Map<string, Sum>();
-  #timer: NodeJS.Timeout | undefined;
+  readonly #sums: MinuteSums<Sum>;
 
   constructor(options: DeletionRecordsOptions) {
     this.#options = options;
+    const { summedForMs: forMs = LIMITS.deletionsSummedMs } = options;
+    this.#sums = new MinuteSums({
+      ...{ task: 'deletions.record', forMs, write: (sums) => this.#writeSums(sums) },
+    });
   }
 
   /** Records one DeleteObjects call. Never throws; waits 2 s at most for Redis. */
@@ -56,37 +59,25 @@ export class DeletionRecords {
     await this.#write(deletion, { operation: 'DeleteObjects', address, requestId, ...deleted });
   }
 
-  /** Counts one DeleteObject. */
-  count(deletion: Deletion): void {
+  /** Counts one DeleteObject. Never throws. */
+  async count(deletion: Deletion): Promise<void> {
     const name = `${deletion.diskId} ${JSON.stringify(whoOf(deletion.principal))}`;
-    const sum = this.#sums.get(name);
-    if (sum !== undefined) {
-      sum.keys += deletion.deleted.keys;
-      return;
-    }
-    const { keys } = deletion.deleted;
-    this.#sums.set(name, { first: deletion, since: new Date().toISOString(), keys });
-    if (this.#sums.size >= LIMITS.deletionSumsMax) this.#flushSoon(0);
-    const { summedForMs = LIMITS.deletionsSummedMs } = this.#options;
-    if (this.#timer === undefined) this.#flushSoon(summedForMs);
+    const since = new Date().toISOString();
+    this.#sums.of(name, () => ({ first: deletion, since, keys: 0 })).keys += deletion.deleted.keys;
+    if (this.#sums.size >= LIMITS.deletionSumsMax) await this.flush();
   }
 
-  #flushSoon(ms: number): void {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => runInBackground('deletions.record', () => this.flush()), ms);
-    this.#timer.unref();
-  }
-
-  /** Writes what was counted so far. Never throws. */
+  /** Writes what was counted so far. Never throws; waits 2 s at most for Redis. */
   async flush(): Promise<void> {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
-    const sums = [...this.#sums.values()];
-    this.#sums.clear();
-    for (const { first, since, keys } of sums) {
+    await this.#sums.flush();
+  }
+
+  async #writeSums(sums: ReadonlyMap<string, Sum>): Promise<void> {
+    const written = [...sums.values()].map(({ first, since, keys }) => {
       const { address } = first;
-      await this.#write(first, { operation: 'DeleteObject', since, firstAddress: address, keys });
-    }
+      return this.#write(first, { operation: 'DeleteObject', since, firstAddress: address, keys });
+    });
+    await Promise.all(written);
   }
 
   async #write(

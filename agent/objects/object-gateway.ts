@@ -141,6 +141,7 @@ export class ObjectGateway {
   /** Refuses new requests; settles when those under way have ended. */
   async drain(): Promise<void> {
     this.#isClosed = true;
+    await this.#deletions.flush(); // Requests may take longer than the agent may wait.
     await this.#underWay.ended();
     await this.#deletions.flush();
   }
@@ -341,7 +342,7 @@ export class ObjectGateway {
     const about = { accountId: record.accountId, diskId: record.id };
     const deletion = { ...about, principal, address, requestId, deleted };
     if (operation === 'DeleteObjects') await this.#deletions.recordCall(deletion);
-    else this.#deletions.count(deletion);
+    else await this.#deletions.count(deletion);
   }
 
   async #passOn(exchange: Exchange, origin: Origin, hostId: string): Promise<void> {

@@ -23,6 +23,8 @@ export interface NewFork {
   readonly name: string;
   /** The checkpoint that the source must show; undefined: any. */
   readonly checkpoint: string | undefined;
+  /** False for a caller whose key may not mount the disks of the source. */
+  readonly mayMount?: boolean | undefined;
 }
 
 /** A sandbox to be created from a snapshot, which has the rest of its configuration. */

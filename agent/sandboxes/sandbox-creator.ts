@@ -1,3 +1,4 @@
+import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import { isDeepStrictEqual } from 'node:util';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
@@ -40,6 +41,13 @@ export interface SandboxCreatorDeps {
 const DISCARDED_MAX = 10_000;
 
 /** Makes sandboxes: anew, as forks of others, and from snapshots. Makes the snapshots, too. */
+/** @throws AppError `insufficient_scope` */
+function refuseMounts({ mounts = [] }: SandboxRow['config']): void {
+  if (mounts.length === 0) return;
+  const message = 'the sandbox mounts disks: this needs an API key with the scope disk';
+  throw new AppError('insufficient_scope', message);
+}
+
 export class SandboxCreator {
   readonly #deps: SandboxCreatorDeps;
   readonly #discarded = new Set<string>();
@@ -78,16 +86,20 @@ export class SandboxCreator {
   /**
    * Copies a sandbox and starts the copy. When that fails, the source is unchanged.
    * @throws AppError `not_found`, the verdict’s code, `sandbox_start_conflict` for another
-   *   checkpoint or too many generations, and those of {@link create}
+   *   checkpoint or too many generations, `insufficient_scope`, and those of {@link create}
    */
-  async fork(ref: SandboxRef, { sandboxId, name, checkpoint }: NewFork): Promise<SandboxActor> {
+  async fork(ref: SandboxRef, fork: NewFork): Promise<SandboxActor> {
+    const { sandboxId, name, checkpoint } = fork;
     this.#refuseIfKnown(sandboxId);
     const source = this.#deps.registry.find(ref);
     const { accountId, image, uid } = source.row;
     refuseIfDeep(source.id, 1, this.#deps.registry.family());
     const digest = image?.digest;
     if (digest !== undefined) await this.#deps.images.hold(sandboxId, digest);
-    this.#refuseIfGone(sandboxId);
+    this.#refuseIfGone(sandboxId, () => {
+      // Control has judged a copy of the record, which may be older.
+      if (fork.mayMount === false) refuseMounts(source.row.config);
+    });
     const awaitsImage = uid < 0;
     const wanted = { sandboxId, name };
     const origin = { id: sandboxId, accountId, image, parentId: source.id };

@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import type { EndedSessions } from '../../shared/directory/ended-sessions.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { parseJson } from '../../shared/json.ts';
-import { type Ring, seal, unseal } from '../../shared/secrets.ts';
+import { type Ring, seal, sha256, unseal } from '../../shared/secrets.ts';
 
 /** Sent with every call of the console's pages: no other origin can send it without a preflight. */
 const PAGE_HEADER = 'x-berth-console';
@@ -76,20 +76,25 @@ export class ConsoleSessions {
    */
   async read(request: IncomingMessage, now = Date.now()): Promise<ConsoleSession | undefined> {
     if (!isOwnPage(request)) return undefined;
-    const prefix = `${this.#name}=`;
-    const pairs = (request.headers.cookie ?? '').split(';').map((pair) => pair.trim());
-    const [own, ...others] = pairs.filter((pair) => pair.startsWith(prefix));
-    const sealed = own?.slice(prefix.length) ?? '';
-    if (others.length > 0 || sealed.length > LIMITS.consoleCookieLengthMax) return undefined;
-    const session = this.#unseal(sealed);
+    const [sealed = '', ...others] = this.#cookiesOf(request);
+    const session = others.length === 0 ? this.#unseal(sealed) : undefined;
     if (session === undefined || session.expiresAt <= now) return undefined;
     return (await this.#ended.has(session.id)) ? undefined : session;
   }
 
-  /** Ends the session of a request, wherever its cookie was copied to. */
+  /** Ends every session whose cookie the request has, wherever that was copied to. */
   async end(request: IncomingMessage): Promise<void> {
-    const session = await this.read(request);
-    if (session !== undefined) await this.#ended.add(session.id, session.expiresAt);
+    if (!isOwnPage(request)) return;
+    for (const sealed of this.#cookiesOf(request)) {
+      const session = this.#unseal(sealed);
+      if (session !== undefined) await this.#ended.add(session.id, session.expiresAt);
+    }
+  }
+
+  #cookiesOf({ headers }: IncomingMessage): string[] {
+    const prefix = `${this.#name}=`;
+    const pairs = (headers.cookie ?? '').split(';').map((pair) => pair.trim());
+    return pairs.filter((pair) => pair.startsWith(prefix)).map((pair) => pair.slice(prefix.length));
   }
 
   /**
@@ -111,9 +116,11 @@ export class ConsoleSessions {
 
   /** @returns undefined for what was not sealed here, or is of another version */
   #unseal(sealed: string): ConsoleSession | undefined {
+    if (sealed.length > LIMITS.consoleCookieLengthMax) return undefined;
     try {
-      const value = parseJson(unseal(this.#keys, sealed, this.#context));
-      const { id, apiKey, expiresAt } = value as Partial<ConsoleSession>;
+      const text = unseal(this.#keys, sealed, this.#context);
+      // Nodes of earlier versions seal no id.
+      const { id = sha256(text), apiKey, expiresAt } = parseJson(text) as Partial<ConsoleSession>;
       if (typeof id !== 'string' || typeof apiKey !== 'string') return undefined;
       return typeof expiresAt === 'number' ? { id, apiKey, expiresAt } : undefined;
     } catch {

@@ -1,12 +1,12 @@
-import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import { addressKey } from '../../shared/http/address-key.ts';
 import { newEventId } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
+import { MinuteSums } from '../../shared/minute-sums.ts';
 import type { AuditFile } from './audit-file.ts';
 
-/** A call that was refused before anybody knew whose it was. */
+/** A call that was refused, or failed, before anybody knew whose it was. */
 export interface RefusedCall {
   readonly eventType: string;
   readonly status: number;
@@ -23,51 +23,49 @@ interface Sum {
 /** Stands for all addresses beyond `LIMITS.auditStrangersMax` of a minute. */
 const OTHERS = 'others';
 
+const newSum = (): Sum => ({
+  since: new Date().toISOString(),
+  ...{ eventTypes: new Set(), statuses: new Set(), count: 0 },
+});
+
 /**
  * Calls without a valid key in the audit file: one line a minute for each address (IPv6: each /64),
- * so that nobody without a key fills the storage. A crash loses the minute.
+ * so that nobody without a key fills the storage.
  */
 export class RefusedStrangers {
   readonly #file: Pick<AuditFile, 'append'>;
   readonly #log: Logger;
-  readonly #summedForMs: number;
-  readonly #sums = new Map<string, Sum>();
-  #timer: NodeJS.Timeout | undefined;
+  readonly #sums: MinuteSums<Sum>;
 
-  /** @param summedForMs how long the calls of an address are added up */
+  /** @param forMs how long the calls of an address are added up */
   constructor(
     file: Pick<AuditFile, 'append'>,
     log: Logger,
-    summedForMs: number = LIMITS.auditStrangersSummedMs,
+    forMs: number = LIMITS.auditStrangersSummedMs,
   ) {
     this.#file = file;
     this.#log = log;
-    this.#summedForMs = summedForMs;
+    this.#sums = new MinuteSums({
+      ...{ task: 'audit.strangers', forMs, write: (sums) => this.#write(sums) },
+    });
   }
 
   count({ eventType, status, address }: RefusedCall): void {
     const key = addressKey(address);
-    const name = this.#sums.size < LIMITS.auditStrangersMax || this.#sums.has(key) ? key : OTHERS;
-    const since = new Date().toISOString();
-    const sum = this.#sums.get(name) ?? {
-      ...{ since, eventTypes: new Set(), statuses: new Set(), count: 0 },
-    };
-    this.#sums.set(name, sum);
+    const isListed = this.#sums.size < LIMITS.auditStrangersMax || this.#sums.has(key);
+    const sum = this.#sums.of(isListed ? key : OTHERS, newSum);
     sum.count += 1;
     sum.eventTypes.add(eventType);
     sum.statuses.add(status);
-    if (this.#timer !== undefined) return;
-    const flush = (): void => runInBackground('audit.strangers', () => this.flush());
-    this.#timer = setTimeout(flush, this.#summedForMs).unref();
   }
 
   /** Writes what was counted so far. Never throws. */
   async flush(): Promise<void> {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
-    const sums = [...this.#sums];
-    this.#sums.clear();
-    const lines = sums.map(([address, { since, eventTypes, statuses, count }]) => ({
+    await this.#sums.flush();
+  }
+
+  async #write(sums: ReadonlyMap<string, Sum>): Promise<void> {
+    const lines = [...sums].map(([address, { since, eventTypes, statuses, count }]) => ({
       ...{ eventId: newEventId(), eventTypes: [...eventTypes], level: 'warning' },
       createdAt: new Date().toISOString(),
       details: { outcome: 'refused', address, count, since, statuses: [...statuses] },

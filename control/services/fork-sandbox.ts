@@ -1,5 +1,6 @@
 import type { Caller } from '../../shared/directory/api-keys.ts';
 import { newSandboxId } from '../../shared/ids.ts';
+import { isWithin } from '../../shared/key-scopes.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { ForkSandbox } from '../../shared/schemas/sandbox-input.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
@@ -42,6 +43,7 @@ export async function forkSandbox(
       childId,
       name,
       ...(checkpoint === undefined ? {} : { checkpoint }),
+      mayMount: isWithin('disk', caller.scopes),
       waitMs: waitMsOf(wait),
     };
     return beginSandbox(

@@ -9,35 +9,58 @@ import type { Page } from './page.ts';
 /** How many events are read at a time while looking for those that match. */
 const READ_AT_ONCE = 500;
 
+/**
+ * The streams of an account, in the order in which entries of the same moment are listed. What any
+ * key or disk token can write as often as it likes has a stream of its own, so that it pushes out
+ * no change.
+ */
+const STREAMS = {
+  change: { mark: '', max: LIMITS.activityPerAccountMax, key: keys.activity },
+  deletion: { mark: '-d', max: LIMITS.activityPerAccountMax, key: keys.deletions },
+  refusal: { mark: '-r', max: LIMITS.refusalsPerAccountMax, key: keys.refusals },
+} as const;
+type Stream = keyof typeof STREAMS;
+const ORDER = Object.keys(STREAMS) as Stream[];
+
+const streamOf = ({ level, eventType }: ActivityEvent): Stream => {
+  if (level === 'warning') return 'refusal';
+  return eventType === 'disk.objects_deleted' ? 'deletion' : 'change';
+};
+
 interface Entry {
   /** `<milliseconds>-<number>`: in the same place when it is read again. */
   readonly entryId: string;
-  readonly isRefused: boolean;
+  readonly stream: Stream;
   readonly event: ActivityEvent;
 }
 
-type Place = Pick<Entry, 'entryId' | 'isRefused'>;
+type Place = Pick<Entry, 'entryId' | 'stream'>;
 
-const encodeCursor = ({ entryId, isRefused }: Place): string =>
-  Buffer.from(isRefused ? `${entryId}-r` : entryId).toString('base64url');
+const encodeCursor = ({ entryId, stream }: Place): string =>
+  Buffer.from(entryId + STREAMS[stream].mark).toString('base64url');
 
 function decodeCursor(cursor: string): Place {
   const text = Buffer.from(cursor, 'base64url').toString('utf8');
-  const [, entryId = '', mark] = /^(\d{1,16}-\d{1,16})(-r)?$/u.exec(text) ?? [];
-  const place = { entryId, isRefused: mark !== undefined };
-  if (entryId !== '' && encodeCursor(place) === cursor) return place;
+  const [, entryId = '', mark = ''] = /^(\d{1,16}-\d{1,16})(-[a-z])?$/u.exec(text) ?? [];
+  const stream = ORDER.find((each) => STREAMS[each].mark === mark);
+  if (entryId !== '' && stream !== undefined && encodeCursor({ entryId, stream }) === cursor) {
+    return { entryId, stream };
+  }
   throw new AppError('bad_request', 'cursor is not one that this list returned');
 }
 
-/** The newer one; a change before a refusal of the same moment. */
-function firstOf(change: Entry | undefined, refusal: Entry | undefined): Entry | undefined {
-  if (change === undefined || refusal === undefined) return change ?? refusal;
-  const [changedAt = 0, changeNumber = 0] = change.entryId.split('-').map(Number);
-  const [refusedAt = 0, refusalNumber = 0] = refusal.entryId.split('-').map(Number);
-  const isRefusalNewer =
-    refusedAt > changedAt || (refusedAt === changedAt && refusalNumber > changeNumber);
-  return isRefusalNewer ? refusal : change;
-}
+const isOlder = (a: Entry, b: Entry): boolean => {
+  const [aAt = 0, aNumber = 0] = a.entryId.split('-').map(Number);
+  const [bAt = 0, bNumber = 0] = b.entryId.split('-').map(Number);
+  return aAt < bAt || (aAt === bAt && aNumber < bNumber);
+};
+
+/** The newest one; of the same moment the first in the order of the streams. */
+const firstOf = (entries: readonly (Entry | undefined)[]): Entry | undefined =>
+  entries.reduce((first, entry) => {
+    if (first === undefined || entry === undefined) return first ?? entry;
+    return isOlder(first, entry) ? entry : first;
+  }, undefined);
 
 async function next(entries: AsyncGenerator<Entry, undefined>): Promise<Entry | undefined> {
   const { value } = await entries.next();
@@ -65,11 +88,7 @@ function matches(
   );
 }
 
-/**
- * The latest changes of each account: a stream in Redis that the oldest events fall out of. Calls
- * that were refused have a stream of their own, since any key, however little it may do, can make
- * as many of them as it likes: they must not push out changes.
- */
+/** The latest changes of each account: streams in Redis that the oldest events fall out of. */
 export class Activity {
   readonly #redis: RedisClient;
 
@@ -78,11 +97,9 @@ export class Activity {
   }
 
   async record(event: ActivityEvent): Promise<void> {
-    const isRefused = event.level === 'warning';
-    const max = isRefused ? LIMITS.refusalsPerAccountMax : LIMITS.activityPerAccountMax;
-    const key = isRefused ? keys.refusals(event.accountId) : keys.activity(event.accountId);
+    const { key, max } = STREAMS[streamOf(event)];
     const limit = ['MAXLEN', '~', String(max)];
-    await this.#redis.xadd(key, ...limit, '*', 'event', JSON.stringify(event));
+    await this.#redis.xadd(key(event.accountId), ...limit, '*', 'event', JSON.stringify(event));
   }
 
   /** Newest first. @throws AppError `bad_request` for a cursor that is none */
@@ -102,29 +119,32 @@ export class Activity {
     };
   }
 
-  /** Both streams together. */
+  /** All streams together. */
   async *#entries(accountId: string, after: Place | undefined): AsyncGenerator<Entry, undefined> {
-    const end = after === undefined ? '+' : `(${after.entryId}`;
-    // After a change, a refusal of the same moment is still to come.
-    const refusalsEnd = after?.isRefused === false ? after.entryId : end;
-    const changes = this.#read(keys.activity(accountId), end, false);
-    const refusals = this.#read(keys.refusals(accountId), refusalsEnd, true);
-    let [change, refusal] = await Promise.all([next(changes), next(refusals)]);
+    const streams = ORDER.map((stream, at) => {
+      if (after === undefined) return this.#read(accountId, stream, '+');
+      // Streams behind the cursor's own still have their entries of its moment to list.
+      const isToCome = at > ORDER.indexOf(after.stream);
+      return this.#read(accountId, stream, isToCome ? after.entryId : `(${after.entryId}`);
+    });
+    const heads = await Promise.all(streams.map(next));
     for (;;) {
-      const first = firstOf(change, refusal);
+      const first = firstOf(heads);
       if (first === undefined) return undefined;
       yield first;
-      if (first === change) change = await next(changes);
-      else refusal = await next(refusals);
+      const at = heads.indexOf(first);
+      const stream = streams[at];
+      heads[at] = stream === undefined ? undefined : await next(stream);
     }
   }
 
-  async *#read(key: string, from: string, isRefused: boolean): AsyncGenerator<Entry, undefined> {
+  async *#read(accountId: string, stream: Stream, from: string): AsyncGenerator<Entry, undefined> {
+    const key = STREAMS[stream].key(accountId);
     let end = from;
     for (;;) {
       const entries = await this.#redis.xrevrange(key, end, '-', 'COUNT', READ_AT_ONCE);
       for (const [entryId, [, text = '']] of entries) {
-        yield { entryId, isRefused, event: parseJson(text) as ActivityEvent };
+        yield { entryId, stream, event: parseJson(text) as ActivityEvent };
       }
       const last = entries.at(-1);
       if (last === undefined || entries.length < READ_AT_ONCE) return undefined;

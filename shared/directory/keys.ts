@@ -31,6 +31,7 @@ export const keys = {
   apiKey: (keyId: string) => `berth:{${keyId}}:api-key`,
   apiKeys: (accountId: string) => `berth:{${accountId}}:api-keys`,
   activity: (accountId: string) => `berth:{${accountId}}:activity`,
+  deletions: (accountId: string) => `berth:{${accountId}}:deletions`,
   refusals: (accountId: string) => `berth:{${accountId}}:refusals`,
 
   disks: (region: string, accountId: string) => `berth:{${accountId}}:${region}:disks`,

@@ -33,9 +33,9 @@ const replace = new Script(`
  */
 export class Webhooks {
   readonly #redis: RedisClient;
-  readonly #apiKeys: Pick<ApiKeys, 'isValid'>;
+  readonly #apiKeys: Pick<ApiKeys, 'isLive'>;
 
-  constructor(redis: RedisClient, apiKeys: Pick<ApiKeys, 'isValid'>) {
+  constructor(redis: RedisClient, apiKeys: Pick<ApiKeys, 'isLive'>) {
     this.#redis = redis;
     this.#apiKeys = apiKeys;
   }
@@ -63,7 +63,7 @@ export class Webhooks {
   }
 
   async #hasEnded(accountId: string, { id, keyId }: WebhookRecord): Promise<boolean> {
-    if (keyId === undefined || (await this.#apiKeys.isValid(keyId))) return false;
+    if (keyId === undefined || (await this.#apiKeys.isLive(keyId))) return false;
     await this.remove(accountId, id);
     return true;
   }

@@ -83,6 +83,8 @@ export const sandboxKinds = {
       name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
       /** The checkpoint that the source must still have, for a caller who read it before. */
       checkpoint: Type.Optional(Type.String({ maxLength: LIMITS.sandboxCheckpointLengthMax })),
+      /** Whether the caller may mount disks; absent: control of an earlier version has judged. */
+      mayMount: Type.Optional(Type.Boolean()),
       waitMs,
     }),
   },

@@ -102,7 +102,7 @@ function whatIsWrong({
 }): string | undefined {
   if (!isChange(route)) return entries.length === 0 ? undefined : 'a call that reads left an entry';
   const isOfNobody = status === 401 || route.scope === 'public';
-  if (isOfNobody && outcomeOf(status) === 'refused') {
+  if (isOfNobody && outcomeOf(status) !== 'done') {
     return entries.length === 0 ? undefined : 'a refused stranger left an entry of its own';
   }
   const [entry] = entries;

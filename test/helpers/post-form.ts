@@ -12,6 +12,8 @@ export interface FormOptions {
   readonly origin?: string;
   /** Where to send it instead of the user's own. */
   readonly s3Url?: string;
+  /** Whether its policy names the disk. */
+  readonly isBound?: boolean;
   /** How long ago it was signed; negative for a time to come. */
   readonly signedAgoMs?: number;
   /** The signed text, instead of a policy made of the conditions. */
@@ -26,6 +28,7 @@ const hmac = (key: string | Buffer, text: string): Buffer =>
 /** Sends a form signed as AWS documents it for browsers. */
 export async function postForm(user: DiskUser, options: FormOptions) {
   const { fields = {}, conditions = [], expiresInMs = 60_000, file = 'contents' } = options;
+  const { isBound = true } = options;
   const signedAt = new Date(Date.now() - (options.signedAgoMs ?? 0));
   const timestamp = signedAt.toISOString().replaceAll(/[-:]|\.\d+/gu, '');
   const scope = [timestamp.slice(0, 8), 'us-east-1', 's3', 'aws4_request'];
@@ -38,6 +41,7 @@ export async function postForm(user: DiskUser, options: FormOptions) {
     expiration: new Date(Date.now() + expiresInMs).toISOString(),
     conditions: [
       ...Object.entries(signed).map(([name, value]) => ({ [name]: value })),
+      ...(isBound ? [{ bucket: user.disk }] : []),
       ...conditions,
     ],
   });

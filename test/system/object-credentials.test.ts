@@ -126,6 +126,10 @@ async function send(
 const isAdmitted = ({ status, code }: Sent): boolean =>
   ![401, 403].includes(status) && !REFUSALS.has(code ?? '');
 
+/** Whether a request got as far as its operation, which may lack what it names. */
+const isServed = (sent: Sent): boolean =>
+  isAdmitted(sent) && sent.status < 500 && sent.code !== 'MethodNotAllowed';
+
 const field = (name: string, value: string): string =>
   `--b\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`;
 
@@ -140,10 +144,10 @@ const formWith = (request: SignedRequest, policy: string): FormData =>
 test('an API key and a signature admit the operation that they were sent for', async (t) => {
   const { api, user } = t.context;
   for (const each of cases(t.context)) {
-    t.true(isAdmitted(await send(each, user, { headers: { authorization: api.key } })), each.name);
+    t.true(isServed(await send(each, user, { headers: { authorization: api.key } })), each.name);
     for (const form of ['header', 'query'] as const) {
       const { url, headers } = signRequest(user, form, each.wanted);
-      t.true(isAdmitted(await send(each, user, { url, headers })), `${form} ${each.name}`);
+      t.true(isServed(await send(each, user, { url, headers })), `${form} ${each.name}`);
     }
   }
 });
@@ -151,8 +155,10 @@ test('an API key and a signature admit the operation that they were sent for', a
 test('a signature admits no operation but the one that it was made for', async (t) => {
   const { user, s3 } = t.context;
   const all = cases(t.context);
-  for (const [index, each] of all.entries()) {
-    const other = all[(index + 1) % all.length]!;
+  const pairs = all.flatMap((each) =>
+    all.filter((other) => other !== each).map((other) => [each, other] as const),
+  );
+  for (const [each, other] of pairs) {
     // Without the headers that the first operation has besides those of its signature.
     const signed = Object.entries(signRequest(user, 'header', each.wanted).headers);
     const headers = Object.fromEntries(signed.filter(([name]) => !name.includes('copy')));

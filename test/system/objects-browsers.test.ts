@@ -70,6 +70,7 @@ test('a form that its policy does not allow uploads nothing', async (t) => {
   const allowed = { key };
   for (const [options, expected] of [
     [{ conditions: [], fields: { key } }, [403, 'AccessDenied']],
+    [{ conditions: [allowed], fields: { key }, isBound: false }, [403, 'AccessDenied']],
     [{ conditions: [{ key: 'other' }], fields: { key } }, [403, 'AccessDenied']],
     [{ conditions: [allowed, { bucket: 'dsk-other' }], fields: { key } }, [403, 'AccessDenied']],
     [{ conditions: [allowed], fields: { key, 'x-amz-meta-a': 'b' } }, [403, 'AccessDenied']],

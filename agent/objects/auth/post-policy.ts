@@ -146,7 +146,7 @@ function readPolicy(text: string, now: number): PostPolicy {
 
 /**
  * Checks the fields of a form against its policy: each condition must hold, and each field be
- * named.
+ * named, the bucket among them, as in S3: disks of one user may share its token.
  * @param values of the fields, and of what the request itself says: bucket and key
  * @throws S3Error AccessDenied
  */
@@ -158,7 +158,7 @@ export function checkPolicy({ conditions }: PostPolicy, values: ReadonlyMap<stri
   }
   const named = new Set(conditions.map(({ field }) => field));
   for (const field of values.keys()) {
-    if (field !== 'bucket' && !FREE.test(field) && !named.has(field)) {
+    if (!FREE.test(field) && !named.has(field)) {
       throw failed(`Extra input fields: ${field}`);
     }
   }

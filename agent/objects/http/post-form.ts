@@ -155,6 +155,11 @@ export class FormHeads {
   }
 }
 
+/** Emitted by a file when its parser has got all bytes of the form. */
+const FED = 'berth:fed';
+const EVENTS = ['readable', 'end', 'close', 'error', FED];
+const noop = (): void => undefined;
+
 /** Feeds a parser. Settles once it has parsed everything; its file and its errors say what came. */
 async function feed(parser: busboy.Busboy, bytes: AsyncIterable<Buffer>): Promise<void> {
   try {
@@ -184,12 +189,13 @@ export async function* readFile(
     isFed = true;
   });
   const { file } = await collected;
+  fed.then(() => file.emit(FED), noop);
   try {
     while (!file.readableEnded) {
       const chunk = file.read() as Buffer | null;
       if (chunk !== null) yield chunk;
       else if (isFed) await refuseUnlessEnded(file);
-      else await Promise.race([nextOf(file), fed]);
+      else await nextOf(file);
     }
   } catch (error) {
     throw error instanceof S3Error ? error : malformed(toError(error).message, error);
@@ -200,15 +206,16 @@ export async function* readFile(
 
 /** Settles when more of a file can be read, or none ever. @throws the error that ended it */
 async function nextOf(file: Readable): Promise<void> {
-  const settled = new AbortController();
-  const { signal } = settled;
-  try {
-    const events = ['readable', 'end', 'close'].map((name) => once(file, name, { signal }));
-    for (const event of events) event.catch(() => undefined);
-    await Promise.race(events);
-  } finally {
-    settled.abort();
+  if (file.errored === null) {
+    await new Promise<void>((resolve) => {
+      const settle = (): void => {
+        for (const event of EVENTS) file.off(event, settle);
+        resolve();
+      };
+      for (const event of EVENTS) file.on(event, settle);
+    });
   }
+  if (file.errored !== null) throw file.errored;
 }
 
 /** Some malformed forms begin a file and never end it, although the parser took all of them. */

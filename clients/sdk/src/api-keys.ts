@@ -44,6 +44,6 @@ export class ApiKeys {
     const { data } = await this.#http.call({ ...READ, isDeletion: true }, options, (client, init) =>
       client.DELETE('/api/tokens/{id}', { ...init, params: { path: { id } } }),
     );
-    return data.ended;
+    return data.ended ?? { webhooks: [], ports: [] }; // Servers of earlier versions say nothing.
   }
 }

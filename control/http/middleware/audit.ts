@@ -113,13 +113,14 @@ async function write(
 
 /**
  * Writes down every call that changes something, whatever became of it: one entry for each, before
- * its answer, and sums of those that were refused without a key (docs/accounts.md, Audit).
+ * its answer, and sums of those that failed without a key (docs/accounts.md, Audit).
  */
 export function audited(route: ChangingRoute, logs: AuditLogs): Middleware<RequestState> {
   const { trustedProxies } = logs;
   return async (ctx, next) => {
     const record = async (outcome: Outcome): Promise<void> => {
-      if (ctx.state.caller === undefined && outcome.outcome === 'refused') {
+      // A caller without a key has a line of its own only for a change: a host that has joined.
+      if (ctx.state.caller === undefined && outcome.outcome !== 'done') {
         const address = clientAddress(ctx.req, trustedProxies);
         logs.strangers?.count({ eventType: route.event, status: outcome.status, address });
         return;

@@ -20,9 +20,9 @@ const deletion = (disk: string, keys = 1, principal: typeof USER | typeof KEY = 
 test('single deletions are added up per disk and user, and written when their time is over', async (t) => {
   const { activity } = t.context;
   const records = new DeletionRecords({ activity, log, summedForMs: 50 });
-  for (let count = 0; count < 500; count += 1) records.count(deletion('dsk-1'));
-  records.count(deletion('dsk-1', 1, KEY));
-  records.count(deletion('dsk-2'));
+  for (let count = 0; count < 500; count += 1) await records.count(deletion('dsk-1'));
+  await records.count(deletion('dsk-1', 1, KEY));
+  await records.count(deletion('dsk-2'));
   const found = async () => (await activity.list('acct-1', {})).items;
   await waitFor('the sums', async () => (await found()).length === 3);
   const entries = (await found()).map(({ diskId, eventType, details }) => [
@@ -33,7 +33,7 @@ test('single deletions are added up per disk and user, and written when their ti
     ['dsk-1', 'disk.objects_deleted', 'k1', 1],
     ['dsk-2', 'disk.objects_deleted', 'dtu-čaj', 1],
   ]);
-  records.count(deletion('dsk-3'));
+  await records.count(deletion('dsk-3'));
   await records.flush();
   t.is((await found()).length, 4);
 });

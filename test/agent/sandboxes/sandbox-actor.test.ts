@@ -4,7 +4,7 @@ import { copyMsMax } from '../../../agent/sandboxes/copy-gate.ts';
 import type { SandboxActor } from '../../../agent/sandboxes/sandbox-actor.ts';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
 import { AppError } from '../../../shared/errors.ts';
-import { newDiskId } from '../../../shared/ids.ts';
+import { newDiskId, newSandboxId } from '../../../shared/ids.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import { TimedSandboxes } from '../../helpers/timed-sandboxes.ts';
@@ -194,6 +194,20 @@ for (const [what, deadlineMs] of [
     t.is(actor.row.state, 'running');
     t.is(hosted.machines.running.length, 1);
   });
+
+test('a fork judges the mounts that its source has now', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted } = host;
+  const mount = { diskId: newDiskId(), path: '/mnt/data', subdirectory: '', readOnly: false };
+  const { id: sandboxId, accountId } = (await host.create({ mounts: [mount] })).row;
+  const ref = { accountId, sandboxId };
+  const copy = { sandboxId: newSandboxId(), name: 'copy', checkpoint: undefined };
+  const refused = hosted.creator.fork(ref, { ...copy, mayMount: false });
+  await t.throwsAsync(refused, { code: 'insufficient_scope' });
+  t.false(hosted.registry.has(copy.sandboxId));
+  const fork = await hosted.creator.fork(ref, { ...copy, mayMount: true });
+  await host.until(fork, 'running');
+});
 
 test('a start that fails gives capacity back at once, and disks as soon as they can be', async (t) => {
   await using host = await TimedSandboxes.open(redis.redis);

@@ -42,7 +42,7 @@ test('calls that are refused push out each other, and no change', async (t) => {
   t.true(listed.length < 2 * LIMITS.refusalsPerAccountMax);
 });
 
-test('pages have each change and each refusal once, newest first', async (t) => {
+test('pages have each entry of all streams once, newest first', async (t) => {
   const { activity, redis } = t.context;
   const expected: string[] = [];
   const add = async (key: string, level: ActivityLevel, entryId: string): Promise<void> => {
@@ -53,6 +53,7 @@ test('pages have each change and each refusal once, newest first', async (t) => 
   // Some of them in the same moment, of which each stream has an entry with the same id.
   for (const at of ['9-0', '9-1', '10-0', '11-0', '11-1', '11-2']) {
     if (at !== '10-0') await add(keys.refusals('acct-2'), 'warning', at);
+    if (at !== '11-2') await add(keys.deletions('acct-2'), 'info', at);
     if (at !== '11-1') await add(keys.activity('acct-2'), 'info', at);
   }
   for (const limit of [1, 2, 3, 100]) {
@@ -60,4 +61,13 @@ test('pages have each change and each refusal once, newest first', async (t) => 
   }
   const { items } = await activity.list('acct-2', { level: 'warning' });
   t.is(items.length, 5);
+});
+
+test('deletions of objects, which any disk token can make, push out no change', async (t) => {
+  const { activity, redis } = t.context;
+  const deletion = { ...newEvent('acct-3', 'info'), eventType: 'disk.objects_deleted' } as const;
+  await activity.record(newEvent('acct-3', 'info'));
+  await activity.record(deletion);
+  t.is(await redis.xlen(keys.activity('acct-3')), 1);
+  t.is((await listAll(activity, 'acct-3', 10)).length, 2);
 });
