@@ -53,13 +53,16 @@ export class NamesOfSlot implements Names {
   }
 
   /** @throws Error also when too many names of the slot are under way */
-  resolve(name: string): Promise<string[]> {
+  async resolve(name: string): Promise<string[]> {
     const now = performance.now();
     const kept = this.#kept.get(name);
     if (kept !== undefined && kept.until > now) return kept.addresses;
+    const most = PROXY_LIMITS.namesPerSlotMax;
+    if (!this.#underWay.has(name) && this.#underWay.size >= most) {
+      throw new Error('too many names of this sandbox are being looked up');
+    }
     this.#kept.delete(name);
-    if (this.#kept.size >= PROXY_LIMITS.namesPerSlotMax)
-      this.#kept.delete(this.#kept.keys().next().value ?? '');
+    if (this.#kept.size >= most) this.#kept.delete(this.#kept.keys().next().value ?? '');
     const addresses = this.#ask(name);
     addresses.catch(() => this.#kept.delete(name));
     this.#kept.set(name, { addresses, until: now + KEPT_MS_MAX });
@@ -67,15 +70,11 @@ export class NamesOfSlot implements Names {
   }
 
   async #ask(name: string): Promise<string[]> {
-    const underWay = this.#underWay;
-    if (!underWay.has(name) && underWay.size >= PROXY_LIMITS.namesPerSlotMax) {
-      throw new Error('too many names of this sandbox are being looked up');
-    }
-    underWay.add(name);
+    this.#underWay.add(name);
     try {
       return await this.#resolver.resolve(name);
     } finally {
-      underWay.delete(name);
+      this.#underWay.delete(name);
     }
   }
 }
