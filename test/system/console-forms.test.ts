@@ -2,6 +2,7 @@
  * Forms of the console in Chromium on a real stack, by pointer, and a whole day by keyboard alone.
  */
 import { readFile } from 'node:fs/promises';
+import { isDeepStrictEqual } from 'node:util';
 import { chooseBy, focusOf, tabTo } from '../helpers/console-keyboard.ts';
 import { checkNoProblems, type ConsoleContext, consoleTest } from '../helpers/console-test.ts';
 import { createDisk } from '../helpers/disks.ts';
@@ -157,8 +158,17 @@ test.serial('a policy is written, obeyed, and its decisions stand beside it', as
   await page.shows('The policy applies to new connections.');
   const { network } = await getSandbox(api, id);
   t.deepEqual(network, { egress: { default: 'deny', allow: ['good.test'] } });
-  t.is(await outputOf(api, id, `${ask('good.test')}; ${ask('bad.test')}`), '200 403 ');
+  const both = `${ask('good.test')}; ${ask('bad.test')} || true`;
+  t.is(await outputOf(api, id, both), '200 000 ', 'the name is not looked up');
   await page.reads('table', /good\.test:80\s+rule good\.test, \d+ attempts?\s+allowed/u);
+  await page.reads('table', /bad\.test:53\s+by default, \d+ attempts?\s+denied/u);
+  await page.fill('If it may connect to nothing, it looks up', 'open');
+  await page.press('Save');
+  const opened = { egress: { default: 'deny', dns: 'open', allow: ['good.test'] } };
+  await waitFor('all names', async () =>
+    isDeepStrictEqual((await getSandbox(api, id)).network, opened),
+  );
+  t.is(await outputOf(api, id, both), '200 403 ');
   await page.reads('table', /bad\.test:80\s+by default, \d+ attempts?\s+denied/u);
   t.deepEqual(await page.violations(), []);
   await bring(api, id, 'pause', 'paused');

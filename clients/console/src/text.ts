@@ -327,7 +327,7 @@ export const text = {
     default: 'Where no rule matches, it',
     openDefault: 'may connect to everything',
     closedDefault: 'may connect to nothing',
-    names: 'Where that is nothing, it looks up',
+    names: 'If it may connect to nothing, it looks up',
     allowedNames: 'allowed names only',
     allNames: 'all names',
     allow: 'Allowed',
