@@ -129,9 +129,12 @@ test('a fork answers with the copy, named as asked or at random', async (t) => {
   t.deepEqual(payloadsOf(host, 'sandbox.fork'), [
     {
       ...{ accountId, sandboxId, childId: named.sandbox_id, name: 'copy' },
-      ...{ checkpoint: 'a-checkpoint', waitMs: LIMITS.sandboxWaitMsMax },
+      ...{ checkpoint: 'a-checkpoint', mayMount: true, waitMs: LIMITS.sandboxWaitMsMax },
     },
-    { accountId, sandboxId, childId: unnamed.sandbox_id, name: unnamed.name, waitMs: 0 },
+    {
+      ...{ accountId, sandboxId, childId: unnamed.sandbox_id, name: unnamed.name },
+      ...{ mayMount: true, waitMs: 0 },
+    },
   ]);
 });
 

@@ -39,6 +39,12 @@ function bytesOf(frame: unknown): Buffer {
   );
 }
 
+/**
+ * Fields that an older agent refuses with the whole job, as it must not ignore them. Agents are
+ * upgraded before control, so only a cluster in the middle of an upgrade meets that.
+ */
+const REFUSED_BY_OLDER = /\begress: (?:.*,)?dns\b/u;
+
 /** The value without fields that only a newer version knows, as JSON has it. */
 const asJson = (value: unknown): unknown => JSON.parse(JSON.stringify(value));
 
@@ -83,8 +89,10 @@ for (const version of withMessages) {
         const reader = new SchemaDocument(schema);
         const { valid } = new SchemaValues(new SchemaDocument(own)).samples(own);
         t.true(valid.length > 0);
-        for (const { value, why } of valid)
-          t.true(reader.isValid(schema, value), `${name}: ${why}`);
+        for (const { value, why } of valid) {
+          const isKnown = reader.isValid(schema, value);
+          t.true(isKnown || REFUSED_BY_OLDER.test(why), `${name}: ${why}`);
+        }
         const { valid: former } = new SchemaValues(reader).samples(schema);
         const writer = new SchemaDocument(own);
         for (const { value, why } of former) t.true(writer.isValid(own, value), `${name}: ${why}`);
