@@ -98,13 +98,21 @@ test('variables of the command line are none of a service, and no settings eithe
   t.is(unknownInFile(names).length, 3);
 });
 
-/** Runs a service that prints its configuration, and the environment that it has left. */
+/**
+ * Runs a service that prints its configuration, the environment that it has left, and the files
+ * that it and a program of its own have open.
+ */
 async function runService(file: string, environment: Record<string, string>): Promise<string> {
   const module = join(root, 'shared/settings/start-service.ts');
   const script = `
+    import { spawnSync } from 'node:child_process';
     import { runService } from '${module}';
+    const filesOf = (id) => spawnSync('ls', ['-l', '/proc/' + id + '/fd']).stdout.toString();
     const read = ({ CLUSTER_SECRET, REGION, TZ }) => ({ CLUSTER_SECRET, REGION, TZ });
-    const start = async (config) => console.log(JSON.stringify({ config, left: process.env }));
+    const start = async (config) => {
+      const open = filesOf(process.pid) + filesOf('self');
+      console.log(JSON.stringify({ config, left: process.env, open }));
+    };
     runService({ name: 'agent', read, start });`;
   const command = ['--input-type=module', '-e', script, '--', '--config', file];
   return new Promise((resolve) => {
@@ -124,10 +132,13 @@ test('settings are taken out of the environment, and a file adds none to it', as
     ...{ UV_THREADPOOL_SIZE: '8', FOREIGN: 'kept' },
   });
   t.regex(printed, /agent: warning: SIGNING_KEYS is not for agents: remove it from this host/u);
-  const { config, left } = JSON.parse(/^\{.*\}$/mu.exec(printed)?.[0] ?? '') as {
+  const { config, left, open } = JSON.parse(/^\{.*\}$/mu.exec(printed)?.[0] ?? '') as {
     config: Record<string, string>;
     left: Record<string, string>;
+    open: string;
   };
+  t.regex(open, /socket:|pipe:/u);
+  t.false(open.includes(file), 'neither has the settings file open');
   t.deepEqual(config, { CLUSTER_SECRET: 'from-file', REGION: 'a-region', TZ: 'UTC' });
   const { PATH: _, ...others } = left;
   t.deepEqual(others, { UV_THREADPOOL_SIZE: '8', FOREIGN: 'kept', TZ: 'UTC' });
