@@ -12,7 +12,22 @@ export type ConnectionStart =
   /** Anything else, or nothing: whom it is for cannot be told. */
   | { readonly kind: 'unknown' };
 
+/** Line ends that a server skips before a request line (RFC 9112, 2.2). */
+const LINE_ENDS_MAX = 16;
 const METHOD_LENGTH_MAX = 20;
+/**
+ * A method, which is any token (RFC 9110, 9.1), and the byte after it. A server may take methods in
+ * lower case, too.
+ */
+const METHOD = new RegExp(
+  String.raw`^[\r\n]{0,${LINE_ENDS_MAX}}([\w!#$%&'*+.^|~\x60-]{0,${METHOD_LENGTH_MAX}})([^]?)`,
+  'u',
+);
+/**
+ * Words with a space after them that are not methods: HTTP/2 without TLS names hosts in frames that
+ * only an HTTP/2 parser can read, and SSH identifies its client so (RFC 4253, 4.2).
+ */
+const OTHER_PROTOCOL = /^(?:PRI$|SSH-)/u;
 
 /** First bytes that tell what a connection is: a whole ClientHello, or another protocol. */
 type FirstBytes = Buffer | 'http' | 'unknown';
@@ -98,8 +113,9 @@ function readFirst(bytes: Buffer): FirstBytes | undefined {
     const hello = joinClientHello(bytes);
     return hello === UNREADABLE ? 'unknown' : hello;
   }
-  const text = bytes.toString('latin1', 0, METHOD_LENGTH_MAX + 1);
-  if (/^[A-Z]+$/u.test(text) && text.length <= METHOD_LENGTH_MAX) return undefined;
-  // HTTP/2 without TLS names hosts in frames that only a parser of HTTP/2 can read.
-  return /^[A-Z]+ /u.test(text) && !text.startsWith('PRI ') ? 'http' : 'unknown';
+  const text = bytes.toString('latin1', 0, LINE_ENDS_MAX + METHOD_LENGTH_MAX + 1);
+  const [, method = '', next = ''] = METHOD.exec(text) ?? [];
+  if (next === '') return undefined;
+  const isRequest = method !== '' && next === ' ' && !OTHER_PROTOCOL.test(method);
+  return isRequest ? 'http' : 'unknown';
 }

@@ -81,7 +81,8 @@ function isDecidedByName({ allow, deny }: EgressRules, name: string, rule: strin
 
 /**
  * Without a name the address decides, unless a denied name has it. Of subdomains nobody knows the
- * addresses.
+ * addresses. Where clients name their host, only plain HTTP whose Host is an address gets past
+ * {@link mayLeadAround}.
  */
 async function routeUnnamed(
   { rules, guard, resolver }: Judges,
@@ -102,13 +103,14 @@ async function routeUnnamed(
 }
 
 /**
- * Whether a hidden name could be one that a wildcard denies or a rule brokers. A ClientHello that
- * can be read and has no name is for the address itself, which a rule of addresses may allow:
+ * Whether a hidden name could be one that a rule denies or brokers. Its address does not tell: a
+ * content delivery network serves a name at more addresses than any resolver answers. A ClientHello
+ * that can be read and has no name is for the address itself, which a rule of addresses may allow:
  * brokered names come before that rule, but have names.
  */
 function mayLeadAround({ allow, deny }: EgressRules, { address, hides }: Destination): boolean {
   if (hides === undefined) return false;
-  if (deny.some(({ target }) => target.kind === 'subdomains')) return true;
+  if (deny.some(isByName)) return true;
   if (!allow.some(({ brokering }) => brokering !== undefined)) return false;
   return hides === 'everything' || !allow.some(({ target }) => matchesAddress(target, address));
 }

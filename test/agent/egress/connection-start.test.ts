@@ -7,6 +7,7 @@ import { FakeTime } from '../../helpers/fake-time.ts';
 
 const FIRST_BYTE_MS = 10_000;
 const NAMED = { kind: 'tls', name: 'good.test' };
+const HTTP = { kind: 'http' };
 const UNKNOWN = { kind: 'unknown' };
 
 /** Both ends of a connection. */
@@ -110,16 +111,30 @@ function withTwoNames(hello: Buffer): Buffer {
   return twice;
 }
 
-test('what is neither TLS nor HTTP is unknown, also where a server would read a request', async (t) => {
+test('a request line is told by any method, also behind empty lines', async (t) => {
+  const line = ' / HTTP/1.1';
+  for (const start of [
+    'GET',
+    'get',
+    'X-M.e_t~h!0d',
+    '\r\nGET',
+    '\n\r\n\nGET',
+    '\r\n'.repeat(8) + 'GET',
+  ]) {
+    const pieces = Array.from(start + line, (each) => Buffer.from(each));
+    t.deepEqual(await readStart(t, Buffer.from(start + line)), HTTP, JSON.stringify(start));
+    t.deepEqual(await readStart(t, ...pieces), HTTP, JSON.stringify(start));
+  }
+});
+
+test('what is neither TLS nor a request line of HTTP/1 is unknown', async (t) => {
   for (const bytes of [
-    '\0\u0001',
-    '\r\nGET / HTTP/1.1\r\n',
-    'get / HTTP/1.1\r\n',
-    'PRI * HTTP/2.0',
+    ...['\0\u0001', ' / HTTP/1.1\r\n', 'GET\t/ HTTP/1.1\r\n', 'G@T / HTTP/1.1', 'GET\r\n'],
+    ...['\r\n'.repeat(9), `${'A'.repeat(21)} /`, 'PRI * HTTP/2.0', '\r\nPRI * HTTP/2.0'],
+    ...['SSH-2.0-OpenSSH_9.6 x\r\n', 'SSH-2.0-Go\r\n', '\r\n\u0016\u0003\u0001'],
   ]) {
     t.deepEqual(await readStart(t, Buffer.from(bytes)), UNKNOWN, JSON.stringify(bytes));
   }
-  t.deepEqual(await readStart(t, Buffer.from('GE'), Buffer.from('T / HTTP/1.1')), { kind: 'http' });
   t.deepEqual(await readStart(t), UNKNOWN);
 });
 

@@ -14,6 +14,7 @@ const NAMES = {
   'shared.test': '127.0.0.2',
   'evil.test': '127.0.0.3',
   'sub.evil.test': '127.0.0.3',
+  'cdn.evil.test': '127.0.0.5',
   'inside.test': '127.0.0.9',
 };
 const ALLOW_GOOD = { default: 'deny', allow: ['good.test'] } as const;
@@ -279,6 +280,9 @@ test('a ClientHello is judged by its name in however many pieces and records it 
   );
 });
 
+/** Names of protocols that make a ClientHello longer than the proxy reads. */
+const MANY_PROTOCOLS = Array.from({ length: 75 }, (_, at) => String(at).padStart(230, 'x'));
+
 /** Bytes in which the proxy finds no name, although a server may find one. */
 const nameless = async (name: string): Promise<Record<string, Buffer>> => {
   const hello = await clientHello(name);
@@ -286,8 +290,11 @@ const nameless = async (name: string): Promise<Record<string, Buffer>> => {
   const alert = tlsRecord(Buffer.from([1, 0]), 0x15);
   return {
     'a hello with an alert inside': Buffer.concat([tlsRecord(first), alert, tlsRecord(rest)]),
+    'a hello after an alert': Buffer.concat([alert, tlsRecord(hello)]),
+    'a hello of more than 16 KiB': inRecords(await clientHello(name, MANY_PROTOCOLS), [16_000]),
     'a hello without a name': tlsRecord(await clientHello()),
-    'an end of line first': Buffer.from(`\r\n${get(name)}`),
+    'HTTP/2 without TLS': Buffer.from(`PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n${name}`),
+    'a request line after many line ends': Buffer.from(`${'\r\n'.repeat(20)}${get(name)}`),
     garbage: Buffer.from('\0\u0001'),
   };
 };
@@ -299,13 +306,22 @@ for (const port of [443, 80]) {
     const seen: string[] = [];
     await lab.serve(
       address,
-      (socket) => socket.on('data', (chunk) => seen.push(chunk.toString('latin1'))),
+      (socket) =>
+        socket.on('data', (chunk) => {
+          seen.push(chunk.toString('latin1'));
+          socket.end('reached');
+        }),
       port,
     );
     const headers = { authorization: 'Bearer 0123456789abcdef' };
     const brokered = { target: 'sub.evil.test', transform: { headers } };
     const policies: Record<string, EgressPolicy> = {
       'a denied wildcard': { default: 'allow', deny: ['*.evil.test'] },
+      // The address is not the one that the resolver has for the name.
+      'a denied name': { default: 'allow', deny: ['cdn.evil.test'] },
+      'a denied name beside an address': {
+        ...{ default: 'deny', allow: [address], deny: ['cdn.evil.test'] },
+      },
       'a denied wildcard beside an address': {
         ...{ default: 'deny', allow: [address], deny: ['*.evil.test'] },
       },
@@ -337,12 +353,46 @@ for (const port of [443, 80]) {
   });
 }
 
-test('on ports of other protocols a denied wildcard and a broker refuse nothing', async (t) => {
+test('a request is judged by its Host behind empty lines and in whatever case its method is', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const seen: (string | undefined)[] = [];
+  const address = '127.0.0.2';
+  const site = await lab.serveHttp(address, (request, response) => {
+    seen.push(request.headers.host);
+    response.end('good');
+  });
+  // The site is no address of the denied name, and has another name that is not denied.
+  lab.setPolicy({ default: 'allow', deny: ['cdn.evil.test'] });
+  for (const lines of ['\r\n', '\n', '\r\n\r\n\r\n']) {
+    const denied = await send(await lab.connect(site), lines + get('cdn.evil.test'));
+    t.regex(denied, /^HTTP\/1.1 403 [^]*the network policy denies cdn.evil.test/u);
+    t.regex(await send(await lab.connect(site), lines + get('good.test')), /good$/u);
+  }
+  const small = get('cdn.evil.test').replace('GET', 'get');
+  t.regex(await send(await lab.connect(site), small), /^HTTP\/1.1 400 /u);
+  t.deepEqual([...new Set(seen)], ['good.test']);
+});
+
+test('where no name is denied, a client may speak any protocol to an address on port 443', async (t) => {
+  await using lab = await EgressLab.open(NAMES);
+  const site = { address: '127.0.0.4', port: 443 };
+  await lab.serve(
+    site.address,
+    (socket) => socket.once('data', (chunk) => socket.end(`got ${chunk.toString()}`)),
+    site.port,
+  );
+  lab.setPolicy({ default: 'allow', allow: ['good.test'] });
+  for (const line of ['SSH-2.0-OpenSSH_9.6 x\r\n', 'SSH-2.0-Go\r\n', '\0\u0001']) {
+    t.is(await send(await lab.connect(site), line), `got ${line}`);
+  }
+});
+
+test('on ports of other protocols a denied name and a broker refuse nothing', async (t) => {
   await using lab = await EgressLab.open(NAMES);
   const server = await lab.serve('127.0.0.4', (socket) => void socket.end('hello'));
   const headers = { authorization: 'Bearer 0123456789abcdef' };
   const allow = [{ target: 'good.test', transform: { headers } }];
-  lab.setPolicy({ default: 'allow', allow, deny: ['*.evil.test'] });
+  lab.setPolicy({ default: 'allow', allow, deny: ['*.evil.test', 'cdn.evil.test'] });
   t.is(await send(await lab.connect(server), '\0\u0001'), 'hello');
 });
 
