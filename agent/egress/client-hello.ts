@@ -4,6 +4,8 @@ import { normalizeName } from '../../shared/network/egress-target.ts';
 
 /** The most that a ClientHello may take, with the heads of its records. */
 const HELLO_BYTES_MAX = 16 * 1024;
+/** Clients cut a ClientHello into a few records, if at all. Each one is work for the proxy. */
+const HELLO_RECORDS_MAX = 32;
 /** RFC 8446, 5.1: type, version and length of a record. */
 const RECORD_HEAD_BYTES = 5;
 /** RFC 8446, 4: type and length of a handshake message. */
@@ -23,38 +25,39 @@ export const UNREADABLE: unique symbol = Symbol('unreadable');
  * Puts the first handshake message of a connection together, which may lie in several records and
  * begin or end anywhere in them (RFC 8446, 5.1).
  * @param bytes all that the client has sent so far
- * @returns the ClientHello; undefined while more of it is to come; or {@link UNREADABLE}, as when a
- *   record of another type comes before its end, or a second message shares its last record
+ * @returns the ClientHello; the number of bytes that must have come before more can be told; or
+ *   {@link UNREADABLE}, as when a record of another type comes before its end, a second message
+ *   shares its last record, or it has more than {@link HELLO_RECORDS_MAX} records
  */
-export function joinClientHello(bytes: Buffer): Buffer | typeof UNREADABLE | undefined {
+export function joinClientHello(bytes: Buffer): Buffer | typeof UNREADABLE | number {
   const parts: Buffer[] = [];
+  let head = Buffer.alloc(0);
   let length = 0;
-  let wanted: number | undefined;
-  for (let at = 0; at < HELLO_BYTES_MAX;) {
-    const head = bytes.subarray(at, at + RECORD_HEAD_BYTES);
-    if (head.length > 0 && head[0] !== HANDSHAKE) return UNREADABLE;
-    if (head.length > 1 && head[1] !== VERSION_MAJOR) return UNREADABLE;
-    if (head.length < RECORD_HEAD_BYTES) return undefined;
+  let at = 0;
+  while (parts.length < HELLO_RECORDS_MAX) {
     const from = at + RECORD_HEAD_BYTES;
-    at = from + head.readUInt16BE(3);
+    if (from > HELLO_BYTES_MAX) return UNREADABLE;
+    if (bytes.length < from) return from;
+    if (bytes[at] !== HANDSHAKE || bytes[at + 1] !== VERSION_MAJOR) return UNREADABLE;
+    at = from + bytes.readUInt16BE(from - 2);
     if (at === from || at > HELLO_BYTES_MAX) return UNREADABLE;
+    if (bytes.length < at) return at;
     const part = bytes.subarray(from, at);
     parts.push(part);
     length += part.length;
-    const told = wanted ?? lengthOf(Buffer.concat(parts));
-    if (told === UNREADABLE || (told !== undefined && length > told)) return UNREADABLE;
-    if (part.length < at - from) return undefined;
-    if (length === told) return Buffer.concat(parts);
-    wanted = told;
+    head = Buffer.concat([head, part.subarray(0, MESSAGE_HEAD_BYTES - head.length)]);
+    const wanted = lengthOf(head);
+    if (wanted === UNREADABLE || (wanted !== undefined && length > wanted)) return UNREADABLE;
+    if (length === wanted) return Buffer.concat(parts);
   }
   return UNREADABLE;
 }
 
 /** The length of a message with its head; undefined while that is incomplete. */
-function lengthOf(message: Buffer): number | typeof UNREADABLE | undefined {
-  if (message.length > 0 && message[0] !== CLIENT_HELLO) return UNREADABLE;
-  if (message.length < MESSAGE_HEAD_BYTES) return undefined;
-  const length = MESSAGE_HEAD_BYTES + message.readUIntBE(1, 3);
+function lengthOf(head: Buffer): number | typeof UNREADABLE | undefined {
+  if (head[0] !== CLIENT_HELLO) return UNREADABLE;
+  if (head.length < MESSAGE_HEAD_BYTES) return undefined;
+  const length = MESSAGE_HEAD_BYTES + head.readUIntBE(1, 3);
   return length > HELLO_BYTES_MAX ? UNREADABLE : length;
 }
 

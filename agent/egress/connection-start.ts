@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { HANDSHAKE, joinClientHello, serverNameOf, UNREADABLE } from './client-hello.ts';
 import { PROXY_LIMITS } from './limits.ts';
@@ -50,13 +49,18 @@ export async function readConnectionStart(
   return name === UNREADABLE ? { kind: 'unknown' } : { kind: 'tls', name };
 }
 
-/** @param chunks gets what was read */
+/**
+ * Looks at the bytes only when enough of them have come to tell more: a guest that sends them one
+ * by one would have each looked at as often as bytes come.
+ * @param chunks gets what was read
+ */
 async function readFirstBytes(
   socket: Socket,
   firstByteMs: number,
   chunks: Buffer[],
 ): Promise<FirstBytes> {
   let deadline = startTimer(firstByteMs);
+  let [length, wanted] = [0, 1];
   try {
     for (;;) {
       const chunk = socket.read() as Buffer | null;
@@ -66,8 +70,13 @@ async function readFirstBytes(
           deadline = startTimer(PROXY_LIMITS.helloMs);
         }
         chunks.push(chunk);
-        const found = readFirst(Buffer.concat(chunks));
-        if (found !== undefined) return found;
+        length += chunk.length;
+        if (length < wanted) continue;
+        const bytes = Buffer.concat(chunks);
+        chunks.splice(0, chunks.length, bytes);
+        const found = readFirst(bytes);
+        if (typeof found !== 'number') return found;
+        wanted = found;
       } else if (socket.readableEnded) {
         if (chunks.length > 0) throw new Error('the client has ended before it said anything');
         return 'unknown';
@@ -89,33 +98,34 @@ function startTimer(ms: number): { readonly signal: AbortSignal; stop(): void } 
 
 /** @returns false when nothing came in time; @throws Error when the connection has ended */
 async function becomesReadable(socket: Socket, deadline: AbortSignal): Promise<boolean> {
-  const settled = new AbortController();
-  const signal = AbortSignal.any([deadline, settled.signal]);
+  const { promise, resolve, reject } = Promise.withResolvers<boolean>();
+  const onReadable = (): void => resolve(true);
+  const onLate = (): void => resolve(false);
+  const onClose = (): void => reject(new Error('the client has closed the connection'));
+  socket.on('readable', onReadable).on('close', onClose);
+  deadline.addEventListener('abort', onLate);
+  if (deadline.aborted) onLate();
+  if (socket.closed) onClose();
   try {
-    await Promise.race([
-      once(socket, 'readable', { signal }),
-      once(socket, 'close', { signal }).then(() => {
-        throw new Error('the client has closed the connection');
-      }),
-    ]);
-    return true;
-  } catch (error) {
-    if (deadline.aborted) return false;
-    throw error;
+    return await promise;
   } finally {
-    settled.abort();
+    socket.off('readable', onReadable).off('close', onClose);
+    deadline.removeEventListener('abort', onLate);
   }
 }
 
-/** @returns undefined while the bytes could begin either, or a ClientHello is incomplete */
-function readFirst(bytes: Buffer): FirstBytes | undefined {
+/**
+ * @returns while the bytes could begin either, or a ClientHello is incomplete, how many must have
+ *   come before more can be told
+ */
+function readFirst(bytes: Buffer): FirstBytes | number {
   if (bytes[0] === HANDSHAKE) {
     const hello = joinClientHello(bytes);
     return hello === UNREADABLE ? 'unknown' : hello;
   }
   const text = bytes.toString('latin1', 0, LINE_ENDS_MAX + METHOD_LENGTH_MAX + 1);
   const [, method = '', next = ''] = METHOD.exec(text) ?? [];
-  if (next === '') return undefined;
+  if (next === '') return bytes.length + 1;
   const isRequest = method !== '' && next === ' ' && !OTHER_PROTOCOL.test(method);
   return isRequest ? 'http' : 'unknown';
 }

@@ -40,6 +40,9 @@ async function readStart(t: ExecutionContext, ...pieces: Buffer[]) {
   return start;
 }
 
+/** The numbers from 1. */
+const counted = (length: number): number[] => Array.from({ length }, (_, at) => at + 1);
+
 /** Changes one byte. */
 const changed = (bytes: Buffer, at: number, value: number): Buffer => {
   const copy = Buffer.from(bytes);
@@ -57,8 +60,7 @@ test('a ClientHello is read however it is cut into records and packets', async (
     const pieces = [records.subarray(0, cut + 7), records.subarray(cut + 7)];
     t.deepEqual(await readStart(t, ...pieces), NAMED, `cut at ${cut} and sent in two`);
   }
-  const everywhere = Array.from({ length: hello.length - 1 }, (_, at) => at + 1);
-  t.deepEqual(await readStart(t, inRecords(hello, everywhere)), NAMED);
+  t.deepEqual(await readStart(t, inRecords(hello, counted(31))), NAMED, 'in 32 records');
   const early = tlsRecord(Buffer.from('early data'), 0x17);
   t.deepEqual(await readStart(t, Buffer.concat([tlsRecord(hello), early])), NAMED);
   t.deepEqual(await readStart(t, tlsRecord(await clientHello())), { kind: 'tls', name: undefined });
@@ -72,6 +74,8 @@ test('a ClientHello that servers could read differently is not read', async (t) 
     'an alert between': [tlsRecord(one), tlsRecord(Buffer.from([1, 0]), 0x15), tlsRecord(two)],
     'a record of nothing': [tlsRecord(one), tlsRecord(Buffer.alloc(0)), tlsRecord(two)],
     'a record of nothing first': [tlsRecord(Buffer.alloc(0)), tlsRecord(hello)],
+    'more than 32 records': [inRecords(hello, counted(32))],
+    'more than 32 records, without an end': [inRecords(hello.subarray(0, 33), counted(32))],
     'a second message in the record': [tlsRecord(Buffer.concat([hello, hello]))],
     'a byte more': [tlsRecord(Buffer.concat([hello, Buffer.from([0])]))],
     'another message': [tlsRecord(changed(hello, 0, 2))],
@@ -89,14 +93,34 @@ test('a ClientHello that servers could read differently is not read', async (t) 
   }
   // No more than 16 KiB are read, although the message would have an end.
   const { client, server } = await openConnection(t);
-  const long = Buffer.concat([Buffer.from([1, 0, 0x3f, 0]), Buffer.alloc(0x3f00)]);
-  client.write(
-    inRecords(
-      long,
-      Array.from({ length: 0x3eff }, (_, at) => at + 1),
-    ),
-  );
+  const long = Buffer.concat([Buffer.from([1, 0, 0x3f, 0xc0]), Buffer.alloc(0x3fc0)]);
+  const cuts = counted(31).map((at) => at * 500);
+  client.write(inRecords(long, cuts));
   t.deepEqual(await readConnectionStart(server, FIRST_BYTE_MS), UNKNOWN);
+});
+
+test.serial('a ClientHello that comes byte by byte is not copied with each byte', async (t) => {
+  const records = inRecords(await clientHello('good.test'), [1, 100, 200]);
+  const { client, server } = await openConnection(t);
+  client.setNoDelay();
+  const concat = Buffer.concat.bind(Buffer);
+  let copied = 0;
+  Buffer.concat = (parts, length) => {
+    const joined = concat(parts, length);
+    copied += joined.length;
+    return joined;
+  };
+  try {
+    const reading = readConnectionStart(server, FIRST_BYTE_MS);
+    for (const [at, byte] of records.entries()) {
+      client.write(Buffer.from([byte]));
+      while (server.bytesRead <= at) await new Promise(setImmediate);
+    }
+    t.deepEqual(await reading, NAMED);
+  } finally {
+    Buffer.concat = concat;
+  }
+  t.true(copied < 10 * records.length, `${copied} bytes were copied`);
 });
 
 /** Repeats the extension with the name, and says so in all lengths around it. */
