@@ -1,5 +1,6 @@
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { isIPv4 } from 'node:net';
+import { headerKey } from '../../shared/http/header-key.ts';
 import { beginRequest, flushHead } from '../../shared/http/send-request.ts';
 import type { Brokering } from '../../shared/network/egress-rules.ts';
 import { toAddresses } from './connect.ts';
@@ -129,26 +130,23 @@ function joinPaths({ pathname, search }: URL, path: string): string {
 
 const headersOf = (request: IncomingMessage): RawHeader[] => endToEnd(request.rawHeaders);
 
-/** Names of headers as servers compare them, some of which take `_` for `-`. */
-const keyOf = (name: string): string => name.toLowerCase().replaceAll('_', '-');
-
 /** Headers in which a server behind a `forward_url` may look for the host that was asked for. */
-const NAMING_HOST: ReadonlySet<string> = new Set(['host', keyOf(FORWARDED_HOST), 'forwarded']);
+const NAMING_HOST: ReadonlySet<string> = new Set(['host', headerKey(FORWARDED_HOST), 'forwarded']);
 
 /**
  * The guest's headers with the host that was judged as `X-Forwarded-Host`. A server may act on that
  * header, so none of the guest's own text is in it.
  */
 const forwardedHeaders = (request: IncomingMessage, host: string): RawHeader[] => [
-  ...headersOf(request).filter(([name]) => !NAMING_HOST.has(keyOf(name))),
+  ...headersOf(request).filter(([name]) => !NAMING_HOST.has(headerKey(name))),
   [FORWARDED_HOST, host],
 ];
 
 /** Headers of a rule replace those of the request, in whatever spelling. */
 function brokeredHeaders(sent: readonly RawHeader[], { headers }: Brokering): RawHeader[] {
   const added = Object.entries(headers);
-  const dropped = new Set([...HIDING, ...added.map(([name]) => keyOf(name))]);
-  const kept = sent.filter(([name]) => !dropped.has(keyOf(name)));
+  const dropped = new Set([...HIDING, ...added.map(([name]) => headerKey(name))]);
+  const kept = sent.filter(([name]) => !dropped.has(headerKey(name)));
   const isEncodingAdded = added.some(([name]) => name.toLowerCase() === 'accept-encoding');
   const plainAnswers: RawHeader[] = isEncodingAdded ? [] : [['Accept-Encoding', 'identity']];
   return [...kept, ...plainAnswers, ...added];

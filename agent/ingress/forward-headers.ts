@@ -1,4 +1,5 @@
 import { type IncomingMessage, STATUS_CODES } from 'node:http';
+import { headerKey } from '../../shared/http/header-key.ts';
 import { narrowCookie } from './narrow-cookie.ts';
 
 /** Both spellings of the header that a port token comes in. */
@@ -20,7 +21,15 @@ const OF_PROXIES = [
   ...['x-azure-clientip', 'x-azure-socketip', 'x-appengine-user-ip', 'x-envoy-external-address'],
   ...['x-proxyuser-ip', 'proxy-client-ip', 'wl-proxy-client-ip', 'incap-client-ip'],
   ...['x-original-url', 'x-original-uri', 'x-original-host', 'x-original-proto', 'x-rewrite-url'],
-  ...['x-host', 'x-http-host-override', 'x-scheme', 'x-url-scheme', 'front-end-https'],
+  ...['cloudfront-viewer-address', 'x-arr-clientip', 'x-sucuri-clientip', 'cdn-real-ip'],
+  ...[
+    'x-envoy-original-path',
+    'x-host',
+    'x-http-host-override',
+    'x-scheme',
+    'x-url-scheme',
+    'front-end-https',
+  ],
 ];
 const OF_REQUEST = new Set([
   ...OF_CONNECTION,
@@ -29,13 +38,10 @@ const OF_REQUEST = new Set([
   ...TOKEN_HEADERS,
 ]);
 
-/**
- * Whether a header of a request is not for the guest. An underscore counts as a hyphen, as it does
- * for servers that hand headers on as variables (RFC 3875, section 4.1.18).
- */
-function isKeptBack(lower: string): boolean {
-  const name = lower.replaceAll('_', '-');
-  return OF_REQUEST.has(name) || name.startsWith('x-forwarded-');
+/** Whether a header of a request is not for the guest, in whatever spelling. */
+function isKeptBack(name: string): boolean {
+  const key = headerKey(name);
+  return OF_REQUEST.has(key) || key.startsWith('x-forwarded-');
 }
 
 /** Where a request came from, as the guest is told. */
@@ -91,7 +97,7 @@ export function requestHeaders(
   for (let i = 0; i < rawHeaders.length; i += 2) {
     const name = rawHeaders[i] ?? '';
     const lower = name.toLowerCase();
-    if (isKeptBack(lower) || (lower !== 'host' && named?.has(lower) === true)) continue;
+    if (isKeptBack(name) || (lower !== 'host' && named?.has(lower) === true)) continue;
     passed.push(name, rawHeaders[i + 1] ?? '');
   }
   passed.push('X-Forwarded-For', forwardedFor, 'X-Forwarded-Proto', proto);

@@ -217,7 +217,8 @@ test('the server of a forward_url learns the host that was judged, and no text o
     const socket = await lab.connect({ address: '127.0.0.2', port: 80 });
     const headers = {
       ...{ 'x-forwarded-host': 'other.test', X_Forwarded_Host: 'other.test' },
-      ...{ forwarded: 'host=other.test', x_org: 'other' },
+      ...{ 'x.forwarded.host': 'other.test', 'X+Forwarded-Host': 'other.test' },
+      ...{ forwarded: 'host=other.test', x_org: 'other', 'x.org': 'other' },
     };
     t.is((await ask(socket, { host, headers })).status, 200, host);
   }

@@ -327,7 +327,8 @@ const CLAIMS = [
   ...['X-Forwarded-Host', 'X-Forwarded-Port', 'X-Forwarded-Prefix', 'X-Forwarded-By', 'Forwarded'],
   ...['X-Client-IP', 'True-Client-IP', 'X-Real-IP', 'CF-Connecting-IP', 'Fastly-Client-IP'],
   ...['X-Cluster-Client-IP', 'X-Original-URL', 'X-Rewrite-URL', 'X-Original-Host', 'X-Remote-Addr'],
-  ...['X-Service-Token', 'X-Archil-Token', 'Proxy-Authorization'],
+  ...['CloudFront-Viewer-Address', 'X-ARR-ClientIP', 'X-Sucuri-ClientIP', 'CDN-Real-IP'],
+  ...['X-Envoy-Original-Path', 'X-Service-Token', 'X-Archil-Token', 'Proxy-Authorization'],
 ];
 
 for (const asked of [GET, ASK_UPGRADE]) {
@@ -346,9 +347,11 @@ for (const asked of [GET, ASK_UPGRADE]) {
       );
       const spellings = CLAIMS.flatMap((name) => [
         ...[name, name.toUpperCase(), name.replaceAll('-', '_')],
-        name.replace('-', '_').toLowerCase(),
+        ...[name.replace('-', '_').toLowerCase(), name.replaceAll('-', '.')],
+        name.replace('-', '~').toUpperCase(),
       ]);
       const unread = ['X_Forwarded_For', 'x-forwarded_for', 'X_FORWARDED_PROTO'];
+      unread.push('X.Forwarded.For', 'x!forwarded!proto');
       const lines = [...spellings, ...unread].map((name) => `${name}: claimed\r\n`);
       const others = 'X_Own: own\r\nVia: 1.1 own\r\nX-Request-Id: own\r\n';
       const caller = new Caller(port, `${asked.slice(0, -2)}${lines.join('')}${others}\r\n`);
