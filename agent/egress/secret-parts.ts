@@ -1,3 +1,4 @@
+import { headerKey } from '../../shared/http/header-key.ts';
 import { parseJson } from '../../shared/json.ts';
 
 /*
@@ -26,37 +27,54 @@ const HEADER_NAMES: ReadonlySet<string> = new Set([
   ...['transfer-encoding', 'user-agent', 'www-authenticate', 'x-forwarded-for', 'x-request-id'],
 ]);
 
-/** Whether an ordinary page may have this text. */
+/** Whether an ordinary page may have this text, which is a part of a value. */
 const isOrdinary = (text: string): boolean =>
   MEDIA_TYPE.test(text) || HOST_NAME.test(text) || HEADER_NAMES.has(text.toLowerCase());
 
-function isSecret(text: string): boolean {
-  if (text.length < SECRET_LENGTH_MIN || !/[a-z\d]/iu.test(text) || isOrdinary(text)) return false;
-  return text.length >= WORD_LENGTH_MIN || (/\d/u.test(text) && /[a-z]/iu.test(text));
-}
+/** Headers that usually carry hosts and media types. */
+const OF_HOSTS_AND_TYPES: ReadonlySet<string> = new Set([
+  ...['accept', 'content-type', 'host', 'origin', 'referer', 'user-agent', 'x-forwarded-host'],
+]);
+
+/** Whether a text is long enough for a secret: a whole value is one then, however it looks. */
+const isLong = (text: string): boolean =>
+  text.length >= WORD_LENGTH_MIN ||
+  (text.length >= SECRET_LENGTH_MIN && /\d/u.test(text) && /[a-z]/iu.test(text));
+
+/** Whether a part of a value is a secret. */
+const isSecret = (part: string): boolean =>
+  isLong(part) && /[a-z\d]/iu.test(part) && !isOrdinary(part);
 
 /**
- * The secrets in the value of a header: the whole of it, what stands after a scheme (RFC 9110,
- * 11.4), and the values of its parts.
+ * The secrets in a header: the whole of its value, what stands after a scheme (RFC 9110, 11.4), and
+ * the values of its parts.
  */
-export function secretsOfHeader(value: string): string[] {
+export function secretsOfHeader(name: string, value: string): string[] {
   const [, credentials] = /^[A-Za-z][\w-]* +(\S.*)$/u.exec(value) ?? [];
-  const parts = [...partsOf(credentials ?? value)];
+  const given = credentials ?? value;
+  const parts = [...partsOf(given)];
   const secrets = parts.filter(isSecret);
-  const isKnownByParts = secrets.length === 0 ? parts.some(isOrdinary) : value.length > WHOLE_MAX;
-  const wholes = isKnownByParts ? [] : [value, ...(credentials === undefined ? [] : [credentials])];
-  return [...wholes.filter(isSecret), ...secrets, ...parts.flatMap(credentialsIn)];
+  const isKnownByParts =
+    secrets.length === 0
+      ? OF_HOSTS_AND_TYPES.has(headerKey(name)) && parts.some(isOrdinary)
+      : value.length > WHOLE_MAX;
+  const wholes = isKnownByParts ? [] : [value, given, ...onlyValueOf(given)].filter(isLong);
+  return [...wholes, ...secrets, ...parts.flatMap(credentialsIn)];
 }
+
+/** The value of a text that is one `name="value"`: no less a whole than without its name. */
+const onlyValueOf = (text: string): string[] => (/[;,\s]/u.test(text) ? [] : [bareValue(text)]);
 
 /** The secrets in a URL: values of its query, and parts of its path that are no words. */
 export function secretsOfUrl(text: string): string[] {
   const { search, searchParams, pathname } = new URL(text);
-  const values = [...searchParams.values()].flatMap((value) => [value, ...partsOf(value)]);
-  const secrets = values.filter(isSecret);
+  const values = [...searchParams.values()];
+  const parts = values.flatMap((value) => [...partsOf(value)]);
+  const secrets = [...values.filter(isLong), ...parts.filter(isSecret)];
   return [
     ...(secrets.length === 0 ? [] : [search.slice(1)]),
     ...secrets,
-    ...values.flatMap(credentialsIn),
+    ...[...values, ...parts].flatMap(credentialsIn),
     ...pathname
       .split('/')
       .flatMap((part) => [part, decodedPath(part)])
@@ -86,7 +104,7 @@ function* partsOf(text: string): Generator<string> {
 
 /** @param word a text without blanks, such as `name="value"` */
 function* partsOfWord(word: string): Generator<string> {
-  const value = withoutName(word).replaceAll(/^["'([{<]+|["')\]}>]+$/gu, '');
+  const value = bareValue(word);
   if (/^https?:/iu.test(value) && URL.canParse(value)) {
     yield new URL(value).hostname;
     yield* secretsOfUrl(value);
@@ -101,6 +119,10 @@ function* partsOfWord(word: string): Generator<string> {
     yield* partsOfToken(bare);
   }
 }
+
+/** Without `name=`, and what it stands in. */
+const bareValue = (word: string): string =>
+  withoutName(word).replaceAll(/^["'([{<]+|["')\]}>]+$/gu, '');
 
 /** Without `name=`; equals signs at the end belong to base64. */
 const withoutName = (text: string): string => text.replace(/^[\w!#$%&'*+.^`|~-]+=(?=[^=])/u, '');
@@ -124,7 +146,7 @@ function credentialsIn(text: string): string[] {
   const found = decode(text);
   if (found === undefined) return [];
   if (found.startsWith('{')) return stringsIn(found).filter(isSecret);
-  const secrets = [found, ...partsOf(found)].filter(isSecret);
+  const secrets = [found].filter(isLong).concat([...partsOf(found)].filter(isSecret));
   const [, password = ''] = /:(.*)$/su.exec(found) ?? [];
   return password.length < SECRET_LENGTH_MIN ? secrets : [...secrets, found, password];
 }

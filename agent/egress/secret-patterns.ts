@@ -15,7 +15,7 @@ const SECRETS_MAX = 512;
  */
 export function secretPatterns({ headers, forwardUrl }: Brokering): string[] {
   const secrets = new Set([
-    ...Object.values(headers).flatMap(secretsOfHeader),
+    ...Object.entries(headers).flatMap(([name, value]) => secretsOfHeader(name, value)),
     ...(forwardUrl === undefined ? [] : secretsOfUrl(forwardUrl)),
   ]);
   const longest = [...secrets].toSorted((a, b) => b.length - a.length).slice(0, SECRETS_MAX);

@@ -20,6 +20,8 @@ const HEADERS = {
   'x-url': 'https://hooks.example.com/services/T0CAFE99?token=u-r-l-s3cret&mode=fast',
   accept: 'text/html, application/json;q=0.9',
   origin: 'https://console.example.com',
+  ...{ host: 'console.example.com', Referer: 'https://console.example.com/services' },
+  ...{ 'content-type': 'application/json', 'user-agent': 'agent.example.com' },
   'x-api-version': '2024-10-22',
 };
 const FORWARD_URL =
@@ -78,6 +80,40 @@ for (const [kind, [echo, secret]] of Object.entries(ECHOES)) {
   });
 }
 
+/** Whole values that look like the host names and media types of an ordinary page. */
+const LOOKALIKES: Record<string, readonly [name: string, value: string, secret: string]> = {
+  'a host name after a scheme': ['authorization', 'Bearer my-password.prod', 'my-password.prod'],
+  'a host name with digits': ['authorization', 'Bearer api-key-123.prod', 'api-key-123.prod'],
+  'a host name alone': ['x-api-key', 'hunter-secret.live', 'hunter-secret.live'],
+  'a short host name with a digit': ['x-api-key', 'key42.io', 'key42.io'],
+  'a media type': ['x-api-key', 'text/9f8a7b6c5d4e3f2a1b', 'text/9f8a7b6c5d4e3f2a1b'],
+  'a host name with a port': ['x-api-key', 'hello-world.secret:443', 'hello-world.secret:443'],
+  'the name of a header': ['x-api-key', 'accept-language', 'accept-language'],
+  'a value with a name': ['cookie', 'session=hunter-secret.live', 'hunter-secret.live'],
+  'a value in quotes': ['authorization', 'Token token="my-password.prod"', 'my-password.prod'],
+  'a value in base64': ['x-api-key', toBase64('hunter-secret.live'), 'hunter-secret.live'],
+  'a password in base64': ['authorization', `Basic ${toBase64('a:key42.io')}`, 'key42.io'],
+  'no letter and no digit': ['x-api-key', '!?#$%&*+!?#$', '!?#$%&*+!?#$'],
+};
+
+for (const [kind, [name, value, secret]] of Object.entries(LOOKALIKES)) {
+  test(`a secret does not come back although it looks like ${kind}`, (t) => {
+    const found = indexPatterns(
+      secretPatterns({ headers: { [name]: value }, forwardUrl: undefined }),
+    );
+    for (const echo of [secret, `{"got":${JSON.stringify(value)}}`, secret.toUpperCase()]) {
+      const got = redactText(found, echo);
+      t.false(got.toLowerCase().includes(secret.toLowerCase()), got);
+    }
+  });
+}
+
+test('a value in the query of a forward_url does not come back although it looks like a host', (t) => {
+  const forwardUrl = 'https://gateway.example.com/?key=hunter-secret.live';
+  const found = indexPatterns(secretPatterns({ headers: {}, forwardUrl }));
+  t.notRegex(redactText(found, '{"key":"hunter-secret.live"}'), /hunter/u);
+});
+
 test('an ordinary page is not changed, whatever a rule adds', (t) => {
   const page = [
     'HTTP/1.1 401 Unauthorized',
@@ -91,7 +127,7 @@ test('an ordinary page is not changed, whatever a rule adds', (t) => {
     '<html><body class="dark"><a href="https://console.example.com/services">Services</a>',
     '<a href="https://gateway.example.com/v1/organizations">Organizations</a> by username',
     '<code>curl -H "Authorization: Bearer $TOKEN" -H "Accept: application/json"</code>',
-    '<p>Version 2024-10-22. The user robot signs with HS256, response in fast mode.</p>',
+    '<p>Version 2024-10-22 of agent.example.com. The user robot signs with HS256, response in fast mode.</p>',
     `<script>session("${JWT_HEAD}.${toBase64Url('{"sub":"user-2"}')}.AnotherSignature")</script>`,
     'username password realm response csrf token cookie digest custom credentials',
   ].join('\r\n');
