@@ -1,5 +1,4 @@
 /* Memory functions of drivers: templates, pause, resume, fork. Against virtual machines. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
@@ -11,7 +10,7 @@ import { run } from '../../agent/system/spawn.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 import { boot, erase, MachineHost, outputOf } from '../helpers/machines.ts';
-import { countInto, lastCount } from '../helpers/counting.ts';
+import { beginCounting, lastCount } from '../helpers/counting.ts';
 import { waitFor } from '../helpers/wait.ts';
 import type { DriverContext } from './lifecycle.ts';
 import { check, dirty, testMemory } from './memory.ts';
@@ -165,17 +164,18 @@ test.serial(
   async (t) => {
     const spec = await host.newSpec();
     let machine = await boot(driver, spec);
-    await outputOf(machine, `${countInto('/run/count', 0.05)} > /dev/null 2>&1 &`);
+    await outputOf(machine, beginCounting('/run/count', 0.05));
     let counted = 0;
     let sum = await outputOf(machine, dirty);
     for (let generation = 1; generation <= GENERATIONS; generation += 1) {
       await driver.pause(spec.vmId);
       machine = await resumed(spec);
       t.is(await outputOf(machine, check), sum, `generation ${generation}`);
-      await sleep(100);
-      const count = Number(await outputOf(machine, lastCount('/run/count')));
-      t.true(count > counted, `${count} after ${counted}`);
-      counted = count;
+      const before = counted;
+      counted = await waitFor('the process to go on counting', async () => {
+        const count = Number(await outputOf(machine, lastCount('/run/count')));
+        return count > before ? count : undefined;
+      });
       if (generation % 4 === 0) sum = await outputOf(machine, dirty);
     }
     await machine.kill();

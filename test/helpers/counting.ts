@@ -4,7 +4,7 @@
  * since under emulation each start takes a processor for some 30 ms.
  * @param seconds between two numbers
  */
-export const countInto = (path: string, seconds: number): string =>
+const countInto = (path: string, seconds: number): string =>
   `bash -c 'mkfifo ${path}.clock; exec 3<> ${path}.clock; while :; do echo $((++i)) >> ${path}; read -rt ${seconds} -u 3; done'`;
 
 /** A command that leaves a process which does {@link countInto}, in a file that begins with 0. */
