@@ -12,7 +12,14 @@ import type { ClusterNode } from '../helpers/cluster-node.ts';
 import { ClusterLoad } from '../helpers/cluster-load.ts';
 import { checkOutFormer } from '../helpers/former-version.ts';
 import { isFull } from '../helpers/full.ts';
-import { containerSettings, sandboxSettings } from '../helpers/sandboxes.ts';
+import { beginCounting, lastCount } from '../helpers/counting.ts';
+import {
+  bring,
+  containerSettings,
+  createSandbox,
+  outputOf,
+  sandboxSettings,
+} from '../helpers/sandboxes.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -122,5 +129,17 @@ fullTest('all nodes of the version before are upgraded', async (t) => {
   await using directory = await temporaryDirectory();
   const checkout = await checkOutFormer(directory.path);
   const agentSettings = { ...sandboxSettings(), EXEC_SLOTS: '8' };
-  await changeUnderLoad(t, { checkout, agentSettings }, (cluster) => replaceAll(t, cluster));
+  await changeUnderLoad(t, { checkout, agentSettings }, async (cluster) => {
+    const api = await cluster.newClient();
+    const { sandbox_id: id } = await createSandbox(api);
+    await outputOf(api, id, beginCounting('/tmp/count', 0.05));
+    const count = async (): Promise<number> =>
+      Number(await outputOf(api, id, lastCount('/tmp/count')));
+    await waitFor('a process to count', async () => (await count()) > 0);
+    await bring(api, id, 'pause', 'paused');
+    await replaceAll(t, cluster);
+    await bring(api, id, 'resume', 'running');
+    const resumed = await count();
+    await waitFor('the process to go on', async () => (await count()) > resumed);
+  });
 });
