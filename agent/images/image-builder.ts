@@ -13,7 +13,6 @@ import {
   type ResolvedImage,
   resolveImage,
 } from './image-build.ts';
-import { originOf } from './image-origins.ts';
 import {
   type BringOptions,
   type BuildProgress,
@@ -22,6 +21,7 @@ import {
   ImageFailure,
   type ImageSource,
 } from './image-source.ts';
+import { notePulledFrom, wasPulledFrom } from './pulled-from.ts';
 import { RegistryClient } from './registry-client.ts';
 import { SharedWork } from './shared-work.ts';
 
@@ -148,8 +148,10 @@ export class ImageBuilder implements ImageBringer {
   /** Whether a caller who got the manifest from this source may have what is here. */
   async #isOpenTo({ digest, source: { reference } }: Omit<Build, 'from'>): Promise<boolean> {
     const { store, region } = this.#deps;
-    const origin = originOf(reference);
-    return (await store.hasOrigin(digest, origin)) || region.hasOrigin(digest, origin);
+    for (const each of [store, region]) {
+      if (await wasPulledFrom(each.directoryOf(digest), reference)) return true;
+    }
+    return false;
   }
 
   #mayPull({ accountId }: BringOptions): boolean {
@@ -270,8 +272,9 @@ export class ImageBuilder implements ImageBringer {
         const image = resolved ?? (await resolveImage(registry, this.#deps, run.signal, digest));
         await buildFromRegistry(this.#deps, registry, image, run);
       });
-      const origin = originOf(source.reference);
-      await Promise.all([store, region].map((each) => each.noteOrigin(digest, origin)));
+      for (const each of [store, region]) {
+        await notePulledFrom(each.directoryOf(digest), source.reference);
+      }
     } finally {
       clearInterval(timer);
     }

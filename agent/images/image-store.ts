@@ -11,7 +11,6 @@ import { mountReadOnly, unmountLeftover } from '../disks/disk-mount.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { syncPath, writeDurably } from '../system/write-durably.ts';
-import { hasOrigin, noteOrigin } from './image-origins.ts';
 import type { BuiltImage, HeldImage, ImageConfig, ImagePlatform } from './built-image.ts';
 
 const RECORD = 'image.json';
@@ -135,16 +134,8 @@ export class ImageStore {
     return this.#entries.has(digest);
   }
 
-  /** Whether the image was pulled whole from this repository (image-origins.ts). */
-  hasOrigin(digest: string, origin: string): Promise<boolean> {
-    return hasOrigin(this.#pathOf(digest), origin);
-  }
-
-  async noteOrigin(digest: string, origin: string): Promise<void> {
-    await noteOrigin(this.#pathOf(digest), origin);
-  }
-
-  #pathOf(digest: string): string {
+  /** Where the image is, if it is here. */
+  directoryOf(digest: string): string {
     return join(this.#directory, nameOf(digest));
   }
 
@@ -195,7 +186,7 @@ export class ImageStore {
 
   async #place(partial: string, made: MadeImage): Promise<void> {
     if (this.#entries.has(made.digest)) return;
-    const directory = this.#pathOf(made.digest);
+    const directory = this.directoryOf(made.digest);
     await writeDurably(partial, RECORD, JSON.stringify(made));
     await failpoint('place image', () => rename(partial, directory));
     await syncPath(this.#directory);

@@ -9,7 +9,6 @@ import { run } from '../system/spawn.ts';
 import type { RegionStorage } from '../system/region-storage.ts';
 import { syncPath } from '../system/write-durably.ts';
 import type { ImagePlatform } from './built-image.ts';
-import { hasOrigin, noteOrigin } from './image-origins.ts';
 import { ImageFailure } from './image-source.ts';
 import type { UsedImage } from './image-store.ts';
 import { readFileWithin } from '../system/read-file-within.ts';
@@ -90,7 +89,7 @@ export class RegionStore {
    * @throws ImageFailure `interrupted` when what is stored is not that image
    */
   async find(digest: string): Promise<StoredImage | undefined> {
-    const layout = this.#pathOf(digest);
+    const layout = this.directoryOf(digest);
     try {
       const documents = await readDocuments(layout);
       const named =
@@ -122,15 +121,6 @@ export class RegionStore {
     }
   }
 
-  /** Whether the image was pulled whole from this repository (image-origins.ts). */
-  hasOrigin(digest: string, origin: string): Promise<boolean> {
-    return hasOrigin(this.#pathOf(digest), origin);
-  }
-
-  async noteOrigin(digest: string, origin: string): Promise<void> {
-    await noteOrigin(this.#pathOf(digest), origin);
-  }
-
   /**
    * @param uid who pulls
    * @throws AppError `unavailable` when the storage is not there
@@ -154,7 +144,7 @@ export class RegionStore {
     if (index !== undefined) await writeFile(join(directory, SOURCE_INDEX), index);
     await writeFile(join(directory, USED), '');
     await run('sync', ['--file-system', directory], { timeoutMs: SYNC_MS_MAX });
-    const to = this.#pathOf(imageOf(documents));
+    const to = this.directoryOf(imageOf(documents));
     const placed = failpoint('keep image for region', () => rename(directory, to));
     await placed.catch(ignoring('ENOTEMPTY', 'EEXIST'));
     await syncPath(this.#directory);
@@ -174,7 +164,7 @@ export class RegionStore {
       return hex === undefined ? [] : [`sha256:${hex}`];
     });
     const used = found.map(async (digest) => {
-      const status = await stat(join(this.#pathOf(digest), USED)).catch(() => undefined);
+      const status = await stat(join(this.directoryOf(digest), USED)).catch(() => undefined);
       return { digest, usedAtMs: status?.mtimeMs ?? 0 };
     });
     return (await Promise.all(used)).sort((a, b) => a.usedAtMs - b.usedAtMs);
@@ -183,14 +173,14 @@ export class RegionStore {
   /** Notes a use of an image. One that the region does not have is left so. */
   async noteUse(digest: string, usedAtMs: number): Promise<void> {
     const usedAt = new Date(usedAtMs);
-    await utimes(join(this.#pathOf(digest), USED), usedAt, usedAt).catch(ignoring('ENOENT'));
+    await utimes(join(this.directoryOf(digest), USED), usedAt, usedAt).catch(ignoring('ENOENT'));
   }
 
   /** Idempotent. A build that reads it meanwhile, here or elsewhere, fails and pulls anew. */
   async remove(digest: string): Promise<void> {
     const doomed = this.#newAside();
     try {
-      await rename(this.#pathOf(digest), doomed);
+      await rename(this.directoryOf(digest), doomed);
       await rm(doomed, { recursive: true, force: true });
     } catch (error) {
       if (errnoOf(error) !== 'ENOENT') throw error;
@@ -225,7 +215,8 @@ export class RegionStore {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 });
   }
 
-  #pathOf(digest: string): string {
+  /** Where the image is, if it is here. */
+  directoryOf(digest: string): string {
     return join(this.#directory, `${digest.replace(':', '-')}-${this.#platform}`);
   }
 
