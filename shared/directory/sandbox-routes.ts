@@ -126,6 +126,31 @@ export interface PortRoute {
   readonly token: TokenTerms | undefined;
 }
 
+/** For the owner: says where the sandbox is, and whether its services publish their ports. */
+export async function announceRoute(
+  redis: RedisClient,
+  region: string,
+  { id, accountId, hostId, config, revision }: SandboxRecord,
+): Promise<void> {
+  const hasIngress = config.enableServiceIngress === true;
+  const args = [id, accountId, hostId, hasIngress ? '1' : '0', revision];
+  await announce.run(redis, [keys.sandboxRoute(region, routeIdOf(id))], args);
+}
+
+/** Removes the route with all ports and tokens. */
+export async function removeRoute(
+  redis: RedisClient,
+  region: string,
+  sandboxId: string,
+): Promise<void> {
+  const routeId = routeIdOf(sandboxId);
+  await redis.del(
+    keys.sandboxRoute(region, routeId),
+    keys.portTokens(region, routeId),
+    keys.portTokenEnds(region, routeId),
+  );
+}
+
 /**
  * The index from the hostnames of ports to sandboxes, with the ports that need no token. Owners
  * announce the route of each sandbox with its record; ports live in Redis alone.
@@ -152,23 +177,6 @@ export class SandboxRoutes {
   ): Promise<void> {
     const args = [sandboxId, accountId, LIMITS.sandboxRoutePreparedMs, keyId, ...ports];
     await prepare.run(this.#redis, [this.#key(sandboxId)], args);
-  }
-
-  /** For the owner. */
-  async announce({ id, accountId, hostId, config, revision }: SandboxRecord): Promise<void> {
-    const hasIngress = config.enableServiceIngress === true;
-    const args = [id, accountId, hostId, hasIngress ? '1' : '0', revision];
-    await announce.run(this.#redis, [this.#key(id)], args);
-  }
-
-  /** Removes the route with all ports and tokens. */
-  async remove(sandboxId: string): Promise<void> {
-    const routeId = routeIdOf(sandboxId);
-    await this.#redis.del(
-      this.#key(sandboxId),
-      keys.portTokens(this.#region, routeId),
-      keys.portTokenEnds(this.#region, routeId),
-    );
   }
 
   /**

@@ -1,11 +1,10 @@
-import { ApiKeys } from './api-keys.ts';
 import type { RedisClient } from './redis-client.ts';
 import { LIMITS } from '../limits.ts';
 import { SandboxRecord } from '../schemas/sandbox-record.ts';
 import { compile } from '../validate.ts';
 import { keys } from './keys.ts';
 import { type ClaimResult, type Named, NamedRecords, type Share } from './named-records.ts';
-import { SandboxRoutes } from './sandbox-routes.ts';
+import { announceRoute, removeRoute } from './sandbox-routes.ts';
 import { parseJson } from '../json.ts';
 
 /** A sandbox and the name it claims or has. */
@@ -42,7 +41,8 @@ const byAge = (a: SandboxRecord, b: SandboxRecord): number =>
  */
 export class Sandboxes {
   readonly #records: NamedRecords;
-  readonly #routes: SandboxRoutes;
+  readonly #redis: RedisClient;
+  readonly #region: string;
 
   constructor(redis: RedisClient, region: string) {
     const keysOf = (accountId: string) => ({
@@ -56,7 +56,8 @@ export class Sandboxes {
       },
     });
     this.#records = new NamedRecords(redis, keysOf, LIMITS.sandboxesPerAccountMax);
-    this.#routes = new SandboxRoutes(redis, region, new ApiKeys(redis));
+    this.#redis = redis;
+    this.#region = region;
   }
 
   /**
@@ -92,7 +93,7 @@ export class Sandboxes {
     const { accountId, id, config } = record;
     // In this order through one connection: whoever sees the sandbox finds its route.
     const [, isNamed] = await Promise.all([
-      this.#routes.announce(record),
+      announceRoute(this.#redis, this.#region, record),
       this.#records.publish({ accountId, id, name: config.name }, record),
     ]);
     return isNamed;
@@ -105,7 +106,7 @@ export class Sandboxes {
    */
   async remove(sandbox: NamedSandbox, revision?: number): Promise<void> {
     if (await this.#records.remove(toNamed(sandbox), revision))
-      await this.#routes.remove(sandbox.sandboxId);
+      await removeRoute(this.#redis, this.#region, sandbox.sandboxId);
   }
 
   async get(accountId: string, sandboxId: string): Promise<SandboxRecord | undefined> {

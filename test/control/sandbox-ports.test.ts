@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { keys } from '../../shared/directory/keys.ts';
+import { removeRoute } from '../../shared/directory/sandbox-routes.ts';
 import { newSandboxId, routeIdOf } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { EndedWithKey } from '../../shared/schemas/api-key.ts';
@@ -285,7 +286,7 @@ test('services of a sandbox show the ports that they publish as endpoints', asyn
 test('before its owner has announced a sandbox, its ports are unavailable', async (t) => {
   const { api, directory } = t.context;
   const { id, path } = await publish(t);
-  await directory.sandboxRoutes.remove(id); // The state after a loss of Redis's data.
+  await removeRoute(await t.context.stack.redisClient(), REGION, id); // The state after a loss of Redis's data.
   t.is((await api.call('PUT', `${path}/ports/80`)).status, 503);
   t.is((await api.call('POST', `${path}/port-tokens`, { port: 80 })).status, 503);
 });
