@@ -74,7 +74,7 @@ async function unmountDisks(
 
 const isIn = (target: string, other: string): boolean => target.startsWith(`${other}/`);
 
-/** Mount points by the outermost that they lie in; the deepest first, and each once. */
+/** Mount points grouped by their outermost parent, each once, in the order given. */
 function nested(targets: readonly string[]): string[][] {
   const each = [...new Set(targets)];
   const outermost = each.filter((target) => !each.some((other) => isIn(target, other)));

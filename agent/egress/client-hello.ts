@@ -22,10 +22,10 @@ const SERVER_NAME = 0;
 export const UNREADABLE: unique symbol = Symbol('unreadable');
 
 /**
- * Puts the first handshake message of a connection together, which may lie in several records and
- * begin or end anywhere in them (RFC 8446, 5.1).
- * @param bytes all that the client has sent so far
- * @returns the ClientHello; the number of bytes that must have come before more can be told; or
+ * Reassembles the first handshake message of a connection, which may be split over several records
+ * at any byte (RFC 8446, 5.1).
+ * @param bytes everything received from the client so far
+ * @returns the ClientHello; the number of bytes to wait for, if it is incomplete; or
  *   {@link UNREADABLE}, as when a record of another type comes before its end, a second message
  *   shares its last record, or it has more than {@link HELLO_RECORDS_MAX} records
  */

@@ -78,7 +78,8 @@ async function readFirstBytes(
         if (typeof found !== 'number') return found;
         wanted = found;
       } else if (socket.readableEnded) {
-        if (chunks.length > 0) throw new Error('the client has ended before it said anything');
+        if (chunks.length > 0)
+          throw new Error('the client has ended before its first message was whole');
         return 'unknown';
       } else if (!(await becomesReadable(socket, deadline.signal))) {
         if (chunks[0]?.[0] === HANDSHAKE) throw new Error('the ClientHello did not come in time');
@@ -115,8 +116,8 @@ async function becomesReadable(socket: Socket, deadline: AbortSignal): Promise<b
 }
 
 /**
- * @returns while the bytes could begin either, or a ClientHello is incomplete, how many must have
- *   come before more can be told
+ * @returns a number while the bytes could begin either, or a ClientHello is incomplete: how many
+ *   bytes to wait for
  */
 function readFirst(bytes: Buffer): FirstBytes | number {
   if (bytes[0] === HANDSHAKE) {

@@ -95,7 +95,7 @@ function decodedPath(part: string): string {
 
 /** The values in a text, at each level of its separators; their names are left out. */
 function* partsOf(text: string): Generator<string> {
-  // The end is optional, so that each character is looked at once.
+  // The closing quote is optional, so that an unclosed one does not make the match quadratic.
   for (const [, quoted = '', colon] of text.matchAll(/"((?:[^"\\]|\\.)*)(?:"(?:\s*(:))?)?/gu)) {
     if (colon === undefined) yield quoted.replaceAll(/\\(.)/gu, '$1');
   }
@@ -120,11 +120,11 @@ function* partsOfWord(word: string): Generator<string> {
   }
 }
 
-/** Without `name=`, and what it stands in. */
+/** The value of `name=value`, without surrounding quotes and brackets. */
 const bareValue = (word: string): string =>
   withoutName(word).replaceAll(/^["'([{<]+|["')\]}>]+$/gu, '');
 
-/** Without `name=`; equals signs at the end belong to base64. */
+/** The value of `name=value`. Trailing equals signs are base64 padding, not a separator. */
 const withoutName = (text: string): string => text.replace(/^[\w!#$%&'*+.^`|~-]+=(?=[^=])/u, '');
 
 /** The parts between dots. The first one of a JWT says how it is signed, as those of others do. */

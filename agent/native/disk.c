@@ -185,7 +185,7 @@ static bool unmount(const char *directory) {
 
 static int detach(const char *path, const char *directory, int wait_ms) {
   bool is_leftover = path[0] == '\0';
-  /* Leftovers may lie on each other. */
+  /* Leftover mounts may be stacked. */
   while (unmount(directory) && is_leftover) continue;
   fflush(stdout);
   if (rmdir(directory) != 0 && errno != ENOENT) fail(FAILED, directory, errno);

@@ -13,7 +13,7 @@ const ANSWERED = '100ms';
  * Questions that reuse the port and the id of one under way: sent again, or new ones to dnsmasq.
  */
 const REPEATED = '10/second burst 20 packets';
-/** Questions that are refused at once, by one process for all slots. */
+/** DNS queries that the name refuser answers NXDOMAIN; one process does so for all slots. */
 const REFUSED = '50/second burst 500 packets';
 /** Connections to the resolver over TCP. dnsmasq serves 20 at a time, whoever opened them. */
 const TCP_MAX = 4;

@@ -27,7 +27,7 @@ interface Sum {
 export interface DeletionRecordsOptions {
   readonly activity: Activity;
   readonly log: Logger;
-  /** For how long deletions of single objects are added up. */
+  /** Interval over which DeleteObject calls are summed, in milliseconds. */
   readonly summedForMs?: number;
 }
 

@@ -4,7 +4,7 @@ import { programEnvironment } from './environment.ts';
 import { leashed, type LeashOptions } from './leash.ts';
 
 export interface StartOptions extends LeashOptions {
-  /** Its variables besides PATH. */
+  /** The program's environment variables, in addition to PATH. */
   readonly environment?: Readonly<NodeJS.ProcessEnv> | undefined;
 }
 

@@ -23,7 +23,7 @@ function keepHeadBytes(sent: ClientRequest): void {
 export function beginRequest(isSecure: boolean, options: RequestOptions): ClientRequest {
   const sent = isSecure ? requestSecure(options) : requestPlain(options);
   sent.on('error', () => undefined);
-  // Without a listener of the caller, Node would drop the connection and never say so.
+  // Node drops an unrequested upgrade without an event: fail the request, or its caller hangs.
   sent.once('upgrade', (_answer, socket) => {
     socket.on('error', () => undefined);
     if (sent.listenerCount('upgrade') > 0) return;

@@ -284,7 +284,7 @@ test('services of a sandbox show the ports that they publish as endpoints', asyn
 });
 
 test('before its owner has announced a sandbox, its ports are unavailable', async (t) => {
-  const { api, directory } = t.context;
+  const { api } = t.context;
   const { id, path } = await publish(t);
   await removeRoute(await t.context.stack.redisClient(), REGION, id); // The state after a loss of Redis's data.
   t.is((await api.call('PUT', `${path}/ports/80`)).status, 503);

@@ -239,7 +239,7 @@ test('nobody who has seen a presigned URL or a policy deletes by them', async (t
   }
 });
 
-test('who deletes many objects at once is in the activity of the account', async (t) => {
+test('a DeleteObjects call is in the account activity, with its user', async (t) => {
   const { api, user, s3 } = t.context;
   await s3.put(user.disk, 'kept/one', '1');
   const keys = ['kept/one', 'kept/none', 'kept/'].map(

@@ -36,7 +36,7 @@ export class ApiKeys {
     });
   }
 
-  /** From now on it is refused. @returns webhooks and public ports that ended with it */
+  /** Deletes a key. @returns the webhooks and public ports that ended with it */
   async delete(
     id: string,
     options: CallOptions = {},

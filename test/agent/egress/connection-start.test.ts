@@ -151,7 +151,7 @@ test('a request line is told by any method, also behind empty lines', async (t) 
   }
 });
 
-test('what is neither TLS nor a request line of HTTP/1 is unknown', async (t) => {
+test('a connection that begins with neither TLS nor an HTTP/1 request line is unknown', async (t) => {
   for (const bytes of [
     ...['\0\u0001', ' / HTTP/1.1\r\n', 'GET\t/ HTTP/1.1\r\n', 'G@T / HTTP/1.1', 'GET\r\n'],
     ...['\r\n'.repeat(9), `${'A'.repeat(21)} /`, 'PRI * HTTP/2.0', '\r\nPRI * HTTP/2.0'],

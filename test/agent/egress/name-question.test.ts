@@ -40,7 +40,7 @@ test('a name is told in lower case, without what no host has', (t) => {
   t.is(refuseQuestion(question('a b.\u001b[2J.\u00e9_-.test'))?.name, 'a?b.??2j.?_-.test');
 });
 
-test('what is no question is not counted', (t) => {
+test('a packet that is not a DNS query is not counted', (t) => {
   const whole = question('leak.test');
   const wrong = {
     'an answer': question('leak.test', { flags: 0x8100 }),

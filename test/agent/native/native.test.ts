@@ -146,7 +146,7 @@ test('only a regular file beneath the disk is opened, nothing else is touched', 
   }
 });
 
-test('what is mounted on a part that is attached elsewhere does not appear on the disk', async (t) => {
+test('a mount on an attached part of a disk does not appear on the disk itself', async (t) => {
   await using place = await mounted();
   await native.mount('', place.disk, '', MountFlag.shared, '');
   const target = join(place.path, 'target');
