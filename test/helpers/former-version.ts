@@ -8,7 +8,7 @@ import { paths } from '../../scripts/local-paths.ts';
  * The version before this one; docs/decisions/0083 says which work side by side. It runs with this
  * one's npm packages, so it is the oldest that needs no others.
  */
-const COMMIT = 'c92d8b1dc60da5ad1526053e380709959c749e64';
+const COMMIT = '63a0314f4b6b72fe45d5ccc99e97e0b6a94cd808';
 const run = promisify(execFile);
 
 /**
