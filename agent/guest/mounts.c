@@ -3,6 +3,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <mntent.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -18,9 +20,14 @@ enum { TRIES_MAX = 100, RETRY_MS = 100, LINE_BYTES = 2 * LIMIT_DIRECTORY_MAX, SO
 /*
  * hard: a write waits for a server that is being restarted instead of failing. actimeo: what others
  * change is seen within a second. Locks that a server has forgotten make their file fail with EIO
- * (the kernel's default for NFS), instead of being taken again unseen.
+ * (the kernel's default for NFS), instead of being taken again unseen: see recover_locks().
  */
 #define OPTIONS "vers=4.2,proto=tcp,hard,actimeo=1,timeo=50,sec=sys,clientaddr=0.0.0.0,addr=%s"
+
+/* Whether the kernel asks a server that does not know its locks for them anew. */
+#define RECOVER_LOCKS "/sys/module/nfs/parameters/recover_lost_locks"
+
+static bool has_mounts;
 
 /* The process that mounts; one at a time. */
 static pid_t mounter;
@@ -100,9 +107,41 @@ bool mount_reaped(pid_t pid, int status) {
   int error = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
   uint32_t request = waiting;
   waiting = 0;
+  if (error == 0) has_mounts = true;
   if (request != 0 && error == 0) answer_done(request);
   if (request != 0 && error != 0) answer_error(request, "mount", error);
   return true;
+}
+
+void recover_locks(bool allowed) {
+  if (!has_mounts) return;
+  int fd = open(RECOVER_LOCKS, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  /* The locks are lost without it, which the kernel tells their holders. */
+  if (write(fd, allowed ? "Y" : "N", 1) != 1) fprintf(stderr, "berth guest: %s\n", RECOVER_LOCKS);
+  close(fd);
+}
+
+/* Asks the server for the attributes of a mounted directory, whatever the kernel remembers. */
+static void visit(const char *path) {
+  struct statx status;
+  statx(AT_FDCWD, path, AT_STATX_FORCE_SYNC | AT_NO_AUTOMOUNT, STATX_BASIC_STATS, &status);
+}
+
+static void visit_all(void) {
+  static char line[LINE_BYTES];
+  struct mntent entry;
+  FILE *table = setmntent("/proc/self/mounts", "re");
+  while (table != NULL && getmntent_r(table, &entry, line, sizeof line) != NULL)
+    if (strcmp(entry.mnt_type, "nfs4") == 0) visit(entry.mnt_dir);
+}
+
+pid_t visit_mounts(void) {
+  if (!has_mounts) return 0;
+  pid_t child = fork();
+  if (child != 0) return child;
+  visit_all();
+  _exit(0);
 }
 
 void mounts_forget_host(void) { waiting = 0; }

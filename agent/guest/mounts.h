@@ -21,3 +21,15 @@ void mount_disk(const struct disk_mount *disk, uint32_t request);
 bool mount_reaped(pid_t pid, int status);
 /* Nobody waits for an answer any more. */
 void mounts_forget_host(void);
+
+/*
+ * Whether locks that a server of mounted disks does not know are asked of it anew; otherwise their
+ * files fail. Only while no process runs that could go on without its lock: what the server refuses
+ * then is lost for good (agent/native/wal-locks.c).
+ */
+void recover_locks(bool allowed);
+/*
+ * Has a child use each mounted disk, after which the kernel has recovered what it can. Returns the
+ * child, or 0 where nothing is mounted.
+ */
+pid_t visit_mounts(void);

@@ -1,5 +1,7 @@
+import { closeSync } from 'node:fs';
 import type { GuestLink } from '../guest-link/guest-link.ts';
-import { serveDisks } from '../mounts/nfs-server.ts';
+import { type LockRecovery, serveDisks } from '../mounts/nfs-server.ts';
+import { native } from '../native/native.ts';
 import type { MachineSpec } from '../sandboxes/machine-driver.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { configureGuest } from './configure-guest.ts';
@@ -14,6 +16,7 @@ import { vmCgroup } from './qemu/launch.ts';
 export async function serveMounts(
   host: MicrovmHost,
   { vmId, vcpuCount: cpus, slot, mounts }: MachineSpec,
+  recovery?: LockRecovery,
 ): Promise<void> {
   const { dataDir, handleSecret, hasNetwork } = host;
   if (mounts.length === 0) return;
@@ -21,12 +24,20 @@ export async function serveMounts(
   const machine = (await readIdentity(pathsOf(host, vmId).run))?.machine;
   if (machine === undefined) throw new Error('the shim recorded no identity of the machine');
   const cgroup = vmCgroup(host, vmId);
-  await serveDisks({ dataDir, handleSecret, cgroup, machine, cpus, slot, mounts });
+  const sandbox = { cgroup, machine, cpus, slot, mounts, recovery };
+  await serveDisks({ dataDir, handleSecret, ...sandbox });
+}
+
+interface Restored {
+  /** Its processes stand still, with the disks mounted that they had. */
+  readonly isFrozen: boolean;
+  /** Since when, in nanoseconds since 1970, where that is known: locks can be recovered then. */
+  readonly stoodStillSince?: bigint;
 }
 
 /**
  * Configures a guest and has it mount its disks. A frozen guest has them mounted already: it is
- * thawed once their server is there.
+ * thawed once their server is there, and recovers its locks before its processes continue.
  * @throws the guest's refusal, or an AbortError
  */
 export async function bringUpGuest(
@@ -34,14 +45,31 @@ export async function bringUpGuest(
   guest: GuestLink,
   spec: MachineSpec,
   signal: AbortSignal,
-  { isFrozen }: { readonly isFrozen: boolean },
+  { isFrozen, stoodStillSince }: Restored,
 ): Promise<void> {
+  if (isFrozen) return thawGuest(host, guest, spec, signal, stoodStillSince);
   await serveMounts(host, spec);
   await configureGuest(guest, spec, signal, { isFrozen });
-  if (isFrozen) return;
   for (const { diskId, path, readOnly } of spec.mounts) {
     const address = spec.slot.gatewayAddress;
     const disk = { address, name: diskId, path, isReadOnly: readOnly };
     await guest.call(signal, (channel) => failpoint('mount in guest', () => channel.mount(disk)));
+  }
+}
+
+async function thawGuest(
+  host: MicrovmHost,
+  guest: GuestLink,
+  spec: MachineSpec,
+  signal: AbortSignal,
+  since: bigint | undefined,
+): Promise<void> {
+  const [fd, end] = native.pipe();
+  try {
+    await serveMounts(host, spec, since === undefined ? undefined : { since, fd });
+    await configureGuest(guest, spec, signal, { isFrozen: true });
+  } finally {
+    closeSync(end);
+    closeSync(fd);
   }
 }

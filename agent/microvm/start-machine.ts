@@ -10,6 +10,7 @@ import { bringUpGuest } from './bring-up-guest.ts';
 import { findBase } from './disk/disk-base.ts';
 import { readChain } from './disk/disk-chain.ts';
 import {
+  captureTime,
   CheckpointError,
   discardCheckpoint,
   invalidateCheckpoint,
@@ -34,6 +35,7 @@ interface Restored {
   readonly load: Load;
   /** Whether its guest has frozen processes, which are to continue. */
   readonly isFrozen?: boolean;
+  readonly stoodStillSince?: bigint;
 }
 
 /** Starts a machine from the template of its shape; boots it while there is none. */
@@ -67,8 +69,9 @@ export async function startFromCheckpoint(
       await restoreCheckpoint(...machine, { directory, template });
       await invalidateCheckpoint(directory);
     };
-    const restored = { template, kind: 'checkpoint', load, isFrozen: isThawed } as const;
-    const machine = await restore(host, spec, restored, signal);
+    const stoodStillSince = await captureTime(directory);
+    const restored = { template, load, isFrozen: isThawed, stoodStillSince };
+    const machine = await restore(host, spec, { ...restored, kind: 'checkpoint' }, signal);
     // In the background, since removing large files takes long; the next pause waits for it.
     machine.checkpointRemoved = discardCheckpoint(directory).catch((err: unknown) => {
       host.log.warn({ err: toError(err), vmId: spec.vmId }, 'checkpoint:discardFailed');
@@ -102,7 +105,7 @@ async function bootKernel(
 async function restore(
   host: MicrovmHost,
   spec: MachineSpec,
-  { template, kind, load, isFrozen = false }: Restored,
+  { template, kind, load, isFrozen = false, ...times }: Restored,
   signal: AbortSignal,
 ): Promise<MicrovmMachine> {
   const [readFd, writeFd] = native.pipe();
@@ -118,7 +121,7 @@ async function restore(
       machine.openGuest(); // QEMU buffers what is sent until the guest runs.
       await continueMachine(live);
       machine.origin = { kind, beganAt: performance.now() };
-      await bringUpGuest(host, machine.guest, spec, limit, { isFrozen });
+      await bringUpGuest(host, machine.guest, spec, limit, { isFrozen, ...times });
     });
     return machine;
   } finally {

@@ -1,6 +1,6 @@
 import { copyFile, cp, mkdir, rm, symlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { native, sealHandlesPath, UnmountFlag } from '../native/native.ts';
+import { native, nfsPreloadPath, UnmountFlag } from '../native/native.ts';
 import { mountsBelow } from '../system/mount-table.ts';
 import { paths } from '../system/paths.ts';
 import { run } from '../system/spawn.ts';
@@ -57,7 +57,7 @@ async function provide(dataDir: string, root: string): Promise<string> {
       await mkdir(dirname(join(root, path)), { recursive: true });
       await copyFile(path, join(root, path));
     }
-    await copyFile(sealHandlesPath, join(root, 'seal-handles.so'));
+    await copyFile(nfsPreloadPath, join(root, 'nfs-preload.so'));
     await cp('/etc/netconfig', join(root, 'etc/netconfig'));
     for (const name of IN_RUN) await symlink('/run', join(root, name));
     await symlink('/run/mtab', join(root, 'etc/mtab'));

@@ -24,6 +24,16 @@ interface NfsServer {
   readonly cpus: number;
   readonly slot: SlotPlan;
   readonly mounts: readonly MachineMount[];
+  /** The guest was paused, and its kernel is about to ask for the locks that it had. */
+  readonly recovery: LockRecovery | undefined;
+}
+
+/** How long, and for what, a guest recovers locks that it had before it was paused (wal-locks.c). */
+export interface LockRecovery {
+  /** Since when it has been paused, in nanoseconds since 1970. */
+  readonly since: bigint;
+  /** A pipe that ends when it has recovered. */
+  readonly fd: number;
 }
 
 /**
@@ -32,19 +42,22 @@ interface NfsServer {
  * @throws Error with what failed
  */
 export async function serveDisks(server: NfsServer): Promise<void> {
-  const { dataDir, handleSecret, cgroup, machine, cpus, slot, mounts } = server;
+  const { dataDir, handleSecret, cgroup, machine, cpus, slot, mounts, recovery } = server;
   if (mounts.length === 0 || (await cgroup.hasServer())) return;
   const programs = await provideNfsPrograms(dataDir);
   const { nfsServerBytesMax: memoryBytes, nfsServerThreadsMax: processes } = LIMITS;
   const groups = await cgroup.createServer({ memoryBytes, processes, cpus });
   const config = nfsConfig(mounts, { address: slot.gatewayAddress, pluginsDir });
-  const process = [String(machine.pid), machine.startTime.split('/')[1] ?? ''];
+  const watched = [String(machine.pid), machine.startTime.split('/')[1] ?? ''];
   const network = `${NAMESPACES}/${slot.namespace}`;
   const disks = mountArguments(mounts, ({ diskId }) => diskId);
-  const args = [...process, network, programs, config, String(groups.length), ...groups, ...disks];
+  const since = String(recovery?.since ?? 0);
+  const served = [network, programs, config, since, String(groups.length), ...groups, ...disks];
   const key = pipeWith(sealKey(handleSecret, mounts));
   try {
-    await failpoint('start NFS server', () => startKeeper(serveDisksPath, args, [key]));
+    await failpoint('start NFS server', () => 
+      startKeeper(serveDisksPath, [...watched, ...served], [key, recovery?.fd]),
+    );
   } finally {
     closeSync(key);
   }

@@ -174,8 +174,8 @@ export const mountDisksPath = new URL('build/mount-disks', import.meta.url).path
 /** Serves disks to a virtual machine; see serve-disks.c. */
 export const serveDisksPath = new URL('build/serve-disks', import.meta.url).pathname;
 
-/** Loaded into the NFS server, which then opens only handles that it gave; see seal-handles.c. */
-export const sealHandlesPath = new URL('build/seal-handles.so', import.meta.url).pathname;
+/** Loaded into the NFS server before its libraries: seal-handles.c and wal-locks.c. */
+export const nfsPreloadPath = new URL('build/nfs-preload.so', import.meta.url).pathname;
 
 /** The guest agent, as containers of sandboxes have it; see agent/guest/main.c. */
 export const guestPath = new URL('../guest/build/guest', import.meta.url).pathname;

@@ -2,14 +2,15 @@
  * Serves disks to one virtual machine over NFS, and stays: a server that ends is started again,
  * whether an agent is there or not. It ends with the machine, or with its control group.
  *
- * Usage: serve-disks MACHINE START NETWORK PROGRAMS CONFIGURATION GROUPS GROUP…
+ * Usage: serve-disks MACHINE START NETWORK PROGRAMS CONFIGURATION SINCE GROUPS GROUP…
  *                    [CONTENTS SUBDIRECTORY NAME rw|ro]…
  *   MACHINE is the machine's process, START its time of start in /proc; NETWORK the network
  *   namespace in which the server listens; PROGRAMS a tree with the server and its libraries, and
- *   nothing else of the host; CONFIGURATION the text of the server's configuration; then the number
- *   of control groups, and the cgroup.procs of each. Descriptor 3 is a pipe on which the agent
- *   reads `ok` once the server listens, or what failed; from descriptor 4 comes the key of
- *   seal-handles.c.
+ *   nothing else of the host; CONFIGURATION the text of the server's configuration; SINCE the time
+ *   from which on a guest that recovers its locks has been paused (wal-locks.c), or 0; then the
+ *   number of control groups, and the cgroup.procs of each. Descriptor 3 is a pipe on which the
+ *   agent reads `ok` once the server listens, or what failed; from descriptor 4 comes the key of
+ *   seal-handles.c; descriptor 5 ends when the guest has recovered.
  *
  * The server reads what a hostile guest sends it, and opens files by handles that the guest chooses
  * (CAP_DAC_READ_SEARCH): of every file system that it sees. So it sees its sandbox's disks and
@@ -47,9 +48,10 @@
 #include "disk-trees.h"
 #include "seal-handles.h"
 #include "siphash.h"
+#include "wal-locks.h"
 
 #define SERVER "/usr/bin/ganesha.nfsd"
-#define SEAL_HANDLES "LD_PRELOAD=/seal-handles.so"
+#define PRELOADED "LD_PRELOAD=/nfs-preload.so"
 #define CONFIGURATION "/run/ganesha.conf"
 /* Where the server looks for mounted file systems. */
 #define MOUNTED "/run/mtab"
@@ -59,11 +61,11 @@
 enum {
   FD_REPORT = 3,
   FD_KEY = 4,
-  FIRST_GROUP = 7,
+  SINCE = 6,
+  FIRST_GROUP = 8,
   STAT_BYTES = 1024,
   STAT_START = 22, /* The field of /proc/<pid>/stat. */
   PATH_BYTES = 256,
-  FILES_MAX = 16384,
   HIGHEST_CAPABILITY = 63,
   POLL_MS = 10,
   START_MS_MAX = 20000,
@@ -78,6 +80,8 @@ static const int kept_capabilities[] = {
 
 /* For the server: SEAL_KEY and the key's digits. */
 static char seal_key[sizeof "SEAL_KEY=" + 2UL * SIPHASH_KEY_BYTES];
+/* For the server: RECOVERS_SINCE and its time. */
+static char recovers_since[sizeof RECOVERS_SINCE + 32];
 
 static void pause_for(long milliseconds) {
   const struct timespec pause = {.tv_sec = milliseconds / 1000,
@@ -170,8 +174,8 @@ static _Noreturn void become_server(void) {
   sigset_t none;
   char *const arguments[] = {SERVER, "-F",       "-f", CONFIGURATION, "-L", "/run/log",
                              "-p",   "/run/pid", "-N", "NIV_WARN",    NULL};
-  char *const environment[] = {"LC_ALL=C", SEAL_HANDLES, seal_key, NULL};
-  const struct rlimit files = {.rlim_cur = FILES_MAX, .rlim_max = FILES_MAX};
+  char *const environment[] = {"LC_ALL=C", PRELOADED, seal_key, recovers_since, NULL};
+  const struct rlimit files = {.rlim_cur = SERVER_FILES_MAX, .rlim_max = SERVER_FILES_MAX};
   const struct rlimit no_dump = {0};
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   sigemptyset(&none);
@@ -281,6 +285,7 @@ int main(int argc, char **argv) {
   signal(SIGHUP, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
   read_key();
+  snprintf(recovers_since, sizeof recovers_since, RECOVERS_SINCE "=%s", argv[SINCE]);
   int machine = watch_machine(argv[1], argv[2]), ended = block_end_of_server();
   char **disks = &argv[FIRST_GROUP + groups];
   int count = make_disk_trees(argc - FIRST_GROUP - groups, disks, -1, mounts);

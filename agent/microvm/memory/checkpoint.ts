@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { link, mkdir, open, readFile, rm, unlink, writeFile } from 'node:fs/promises';
+import { link, mkdir, open, readFile, rm, stat, unlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Writable } from 'node:stream';
 import Type from 'typebox';
@@ -244,6 +244,15 @@ export async function copyCheckpoint(from: string, to: string): Promise<string[]
  */
 export async function templateOf(directory: string): Promise<string | undefined> {
   return (await readMarker(directory))?.template;
+}
+
+/**
+ * When the machine of a checkpoint stood still, in nanoseconds since 1970: its processes have
+ * written nothing since. Copies of the checkpoint tell the same.
+ * @throws Error when the storage cannot be read
+ */
+export async function captureTime(directory: string): Promise<bigint> {
+  return (await stat(join(directory, FILES.devices), { bigint: true })).mtimeNs;
 }
 
 /**

@@ -1,0 +1,210 @@
+/*
+ * Loaded into the NFS server before its other libraries (LD_PRELOAD): keeps each WAL database of
+ * SQLite to one kernel at a time, and gives a guest that comes back from a pause its locks again.
+ *
+ * SQLite's processes share the index of a write-ahead log (`…-shm`) through a memory map, and maps
+ * are not shared between kernels: a guest and a command that write by different indexes corrupt the
+ * database. Every connection holds byte 128 of that file for as long as it maps it (UNIX_SHM_DMS in
+ * SQLite's os_unix.c), shared with the others. A guest's hold of this byte is an exclusive lock on
+ * the host, the guard, once for all processes of the guest. So the second kernel to open the
+ * database is told SQLITE_BUSY, whichever it is.
+ *
+ * A paused guest has lost its locks with its server. While it recovers, before its processes
+ * continue, it asks for all of them anew. It gets SQLite's where the file has not changed since,
+ * and nobody has a lock against it: nobody can have used the database meanwhile. Any other lock may
+ * have protected what is not in the file, so it stays lost, and its file answers EIO in the guest
+ * (ESTALE is the only answer to which its kernel does not continue without the lock).
+ */
+#define _GNU_SOURCE
+#include "wal-locks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "seal-handles.h"
+
+/* Bytes that SQLite locks: of the index (120 to 128), and of the database at 1 GiB (512). */
+enum { INDEX_LOCKS = 120, INDEX_HELD = 128, DATABASE_LOCKS = 0x40000000, DATABASE_BYTES = 512 };
+
+static const int64_t NANOSECONDS = 1000000000;
+
+struct guard {
+  dev_t device;
+  ino_t inode;
+  unsigned claims; /* Descriptors of the server for which it is held; 0: free. */
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct guard guards[GUARDS_MAX];
+static struct guard *claimed[SERVER_FILES_MAX];
+
+static int guard_fd(const struct guard *guard) { return FIRST_GUARD + (int)(guard - guards); }
+
+static int lock_call(int fd, int command, struct flock *lock) {
+  return (int)syscall(SYS_fcntl, fd, command, lock);
+}
+
+static bool covers_hold(const struct flock *lock) {
+  return lock->l_start <= INDEX_HELD &&
+         (lock->l_len == 0 || lock->l_start + lock->l_len > INDEX_HELD);
+}
+
+static bool is_hold(const struct flock *lock) {
+  return lock->l_start == INDEX_HELD && lock->l_len == 1;
+}
+
+static bool is_within(const struct flock *lock, off_t start, off_t end) {
+  return lock->l_len > 0 && lock->l_start >= start && lock->l_start + lock->l_len <= end;
+}
+
+static bool is_sqlites(const struct flock *lock) {
+  return is_within(lock, INDEX_LOCKS, INDEX_HELD + 1) ||
+         is_within(lock, DATABASE_LOCKS, DATABASE_LOCKS + DATABASE_BYTES);
+}
+
+/* 0: the guest has no locks to recover. */
+static int64_t recovers_since(void) {
+  const char *text = getenv(RECOVERS_SINCE);
+  return text == NULL ? 0 : strtoll(text, NULL, 10);
+}
+
+/* The guest's processes stand still, and its kernel asks for the locks that it had. */
+static bool is_recovering(void) {
+  struct pollfd ended = {.fd = FD_RECOVERY};
+  return recovers_since() != 0 && poll(&ended, 1, 0) == 0;
+}
+
+static bool has_changed(int fd) {
+  struct stat status;
+  if (fstat(fd, &status) != 0) return true;
+  int64_t changed = status.st_ctim.tv_sec * NANOSECONDS + status.st_ctim.tv_nsec;
+  return changed > recovers_since();
+}
+
+/* The file once more, so that the lock does not depend on what the server does with its own. */
+static int open_again(int fd) {
+  _Alignas(struct file_handle) uint8_t memory[sizeof(struct file_handle) + MAX_HANDLE_SZ];
+  struct file_handle *handle = (struct file_handle *)memory;
+  int mount;
+  handle->handle_bytes = MAX_HANDLE_SZ;
+  if (syscall(SYS_name_to_handle_at, fd, "", handle, &mount, AT_EMPTY_PATH) != 0) return -1;
+  const int flags = O_RDWR | O_CLOEXEC;
+  return (int)syscall(SYS_open_by_handle_at, fd, handle, flags, (long)SEALED_CALL);
+}
+
+static struct guard *find_guard(const struct stat *status) {
+  for (size_t index = 0; index < GUARDS_MAX; index++)
+    if (guards[index].claims > 0 && guards[index].device == status->st_dev &&
+        guards[index].inode == status->st_ino)
+      return &guards[index];
+  return NULL;
+}
+
+/* 0, or what refuses it; EROFS where the guest may not write to the disk. */
+static int make_guard(int fd, const struct stat *status, struct guard **made) {
+  struct flock lock = {.l_type = F_WRLCK, .l_start = INDEX_HELD, .l_len = 1};
+  struct guard *guard = guards;
+  while (guard < guards + GUARDS_MAX && guard->claims > 0) guard++;
+  if (guard == guards + GUARDS_MAX) return ENOLCK;
+  int opened = open_again(fd);
+  if (opened < 0) return errno;
+  int error = lock_call(opened, F_OFD_SETLK, &lock) != 0 ? errno : 0;
+  if (error == 0 && dup3(opened, guard_fd(guard), O_CLOEXEC) < 0) error = errno;
+  syscall(SYS_close, opened);
+  if (error != 0) return error;
+  *guard = (struct guard){.device = status->st_dev, .inode = status->st_ino};
+  *made = guard;
+  return 0;
+}
+
+static int claim(int fd) {
+  struct stat status;
+  if (fd >= SERVER_FILES_MAX || claimed[fd] != NULL) return 0;
+  if (fstat(fd, &status) != 0) return errno;
+  struct guard *guard = find_guard(&status);
+  int error = guard == NULL ? make_guard(fd, &status, &guard) : 0;
+  if (error != 0) return error;
+  guard->claims++;
+  claimed[fd] = guard;
+  return 0;
+}
+
+static void disclaim(int fd) {
+  struct guard *guard = fd >= 0 && fd < SERVER_FILES_MAX ? claimed[fd] : NULL;
+  if (guard == NULL) return;
+  claimed[fd] = NULL;
+  if (--guard->claims == 0) syscall(SYS_close, guard_fd(guard));
+}
+
+/* What others have of the byte, be it only shared. */
+static int test_hold(int fd, struct flock *lock) {
+  struct stat status;
+  struct guard *guard = fstat(fd, &status) == 0 ? find_guard(&status) : NULL;
+  lock->l_type = F_WRLCK;
+  lock->l_pid = 0;
+  return lock_call(guard == NULL ? fd : guard_fd(guard), F_OFD_GETLK, lock);
+}
+
+/* A guest that only reads the disk has no guard, and no use of a database that another writes. */
+static int hold_to_read(int fd, struct flock *lock) {
+  struct flock others = *lock;
+  if (test_hold(fd, &others) != 0) return errno;
+  if (others.l_type != F_UNLCK) return EAGAIN;
+  return lock_call(fd, F_OFD_SETLK, lock) == 0 ? 0 : errno;
+}
+
+static int set_lock(int fd, struct flock *lock) {
+  if (lock->l_type == F_UNLCK && covers_hold(lock)) disclaim(fd);
+  if (lock->l_type == F_UNLCK || !is_hold(lock))
+    return lock_call(fd, F_OFD_SETLK, lock) == 0 ? 0 : errno;
+  int error = claim(fd);
+  return error == EROFS ? hold_to_read(fd, lock) : error;
+}
+
+static int recover_lock(int fd, struct flock *lock) {
+  return is_sqlites(lock) && !has_changed(fd) && set_lock(fd, lock) == 0 ? 0 : ESTALE;
+}
+
+static int change_lock(int fd, struct flock *lock) {
+  pthread_mutex_lock(&mutex);
+  bool is_recovery = lock->l_type != F_UNLCK && is_recovering();
+  int error = is_recovery ? recover_lock(fd, lock) : set_lock(fd, lock);
+  pthread_mutex_unlock(&mutex);
+  errno = error;
+  return error == 0 ? 0 : -1;
+}
+
+static int test_lock(int fd, int command, struct flock *lock) {
+  if (!is_hold(lock)) return lock_call(fd, command, lock);
+  pthread_mutex_lock(&mutex);
+  int result = test_hold(fd, lock);
+  pthread_mutex_unlock(&mutex);
+  return result;
+}
+
+/* The server's programs call it by this name; all of them with one argument at most. */
+int fcntl64(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  void *argument = va_arg(arguments, void *);
+  va_end(arguments);
+  if (command == F_OFD_SETLK) return change_lock(fd, argument);
+  if (command == F_OFD_GETLK || command == F_GETLK) return test_lock(fd, command, argument);
+  return (int)syscall(SYS_fcntl, fd, command, argument);
+}
+
+int close(int fd) {
+  pthread_mutex_lock(&mutex);
+  disclaim(fd);
+  pthread_mutex_unlock(&mutex);
+  return (int)syscall(SYS_close, fd);
+}
