@@ -92,7 +92,11 @@ export class MachineCgroup {
   }
 
   async hasServer(): Promise<boolean> {
-    return (await this.#processes(['server'])).length > 0;
+    return (await this.serverProcesses()).length > 0;
+  }
+
+  serverProcesses(): Promise<number[]> {
+    return this.#processes(['server']);
   }
 
   /** The path of the group with the limits. */

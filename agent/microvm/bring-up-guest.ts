@@ -18,13 +18,14 @@ export async function serveMounts(
   { vmId, vcpuCount: cpus, slot, mounts }: MachineSpec,
   recovery?: LockRecovery,
 ): Promise<void> {
-  const { dataDir, handleSecret, hasNetwork } = host;
+  const { dataDir, handleSecret, hasNetwork, databases } = host;
   if (mounts.length === 0) return;
   if (!hasNetwork) throw new Error('virtual machines mount disks only with SANDBOX_NETWORK=on');
   const machine = (await readIdentity(pathsOf(host, vmId).run))?.machine;
   if (machine === undefined) throw new Error('the shim recorded no identity of the machine');
   const cgroup = vmCgroup(host, vmId);
-  const sandbox = { cgroup, machine, cpus, slot, mounts, recovery };
+  const guards = databases.guardsOf(vmId);
+  const sandbox = { cgroup, machine, cpus, slot, mounts, recovery, guards };
   await serveDisks({ dataDir, handleSecret, ...sandbox });
 }
 

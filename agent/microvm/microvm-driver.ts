@@ -44,6 +44,8 @@ import { listNames, machinePaths } from './qemu/machine-directory.ts';
 import { listMachineCgroups } from '../machines/machine-cgroup.ts';
 import { recoverVm } from './recover-vm.ts';
 import { startFromCheckpoint, startNew } from './start-machine.ts';
+import { KeptDatabases } from '../mounts/kept-databases.ts';
+import type { MachineMount } from '../sandboxes/sandbox-mounts.ts';
 import { MachineTable, toForkError } from '../machines/machine-table.ts';
 import { directoryOf } from '../machines/sandbox-directory.ts';
 import { isVmId } from '../system/vm-id.ts';
@@ -110,6 +112,7 @@ export class MicrovmDriver implements MachineDriver {
         ...host,
         dataDir,
         handleSecret,
+        databases: new KeptDatabases(),
         sandboxesDir,
         shared,
         hasNetwork,
@@ -185,7 +188,9 @@ export class MicrovmDriver implements MachineDriver {
       bringUpGuest(this.#host, guest, spec, limit, { isFrozen: true }),
     );
     const begin = (): Promise<MicrovmMachine> => startFromCheckpoint(this.#host, spec, signal);
-    return this.#serving(spec, adopted ?? (await this.#startWith(spec, signal, begin)));
+    const resumed = adopted ?? (await this.#startWith(spec, signal, begin));
+    this.releaseDisks(spec.vmId); // Its server has them.
+    return this.#serving(spec, resumed);
   }
 
   async pause(vmId: string): Promise<void> {
@@ -218,7 +223,16 @@ export class MicrovmDriver implements MachineDriver {
     return hasCheckpoint(pathsOf(this.#host, vmId).checkpoint);
   }
 
+  mountsInUse(vmId: string, mounts: readonly MachineMount[]): Promise<readonly MachineMount[]> {
+    return this.#host.databases.mountsOf(vmId, mounts);
+  }
+
+  releaseDisks(vmId: string): void {
+    this.#host.databases.release(vmId);
+  }
+
   discardCheckpoint(vmId: string): Promise<void> {
+    this.releaseDisks(vmId);
     return discardCheckpoint(pathsOf(this.#host, vmId).checkpoint);
   }
 
@@ -247,6 +261,7 @@ export class MicrovmDriver implements MachineDriver {
 
   async remove(vmId: string): Promise<void> {
     const directory = directoryOf(this.#host, vmId);
+    this.releaseDisks(vmId);
     await failpoint('remove sandbox', () => rm(directory, { recursive: true, force: true }));
   }
 

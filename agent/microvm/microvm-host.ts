@@ -1,6 +1,7 @@
 import type { Logger } from '../../shared/log.ts';
 import type { MachineKind } from '../machines/machine-end.ts';
 import { directoryOf } from '../machines/sandbox-directory.ts';
+import type { KeptDatabases } from '../mounts/kept-databases.ts';
 import type { MachineSpec } from '../sandboxes/machine-driver.ts';
 import type { BaseHost } from './disk/disk-base.ts';
 import type { DiskBases } from './disk/disk-bases.ts';
@@ -21,6 +22,7 @@ export interface SharedMachines {
 export interface MicrovmHost extends VmHost, BaseHost {
   readonly dataDir: string;
   readonly handleSecret: Buffer;
+  readonly databases: KeptDatabases;
   readonly sandboxesDir: string;
   /** Undefined: its sandboxes stay on this host. */
   readonly shared: SharedMachines | undefined;

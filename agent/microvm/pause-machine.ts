@@ -1,3 +1,5 @@
+import { toError } from '../../shared/errors.ts';
+import type { MachineCgroup } from '../machines/machine-cgroup.ts';
 import { MachineFault } from '../guest-link/guest-errors.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { writtenLayers } from './disk/disk-chain.ts';
@@ -31,5 +33,20 @@ export async function pauseRunning(
     throw error;
   }
   running.detach();
-  await failpoint('end paused machine', () => vmCgroup(host, vmId).kill());
+  const cgroup = vmCgroup(host, vmId);
+  await keepDatabases(host, vmId, cgroup);
+  await failpoint('end paused machine', () => cgroup.kill());
+}
+
+/** The pause has succeeded; without its databases the guest finds them as they are by then. */
+async function keepDatabases(
+  { databases, log }: MicrovmHost,
+  vmId: string,
+  cgroup: MachineCgroup,
+): Promise<void> {
+  try {
+    await databases.keep(vmId, await cgroup.serverProcesses());
+  } catch (error) {
+    log.error({ vmId, err: toError(error) }, 'mounts:keepDatabasesFailed');
+  }
 }

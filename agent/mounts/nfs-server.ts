@@ -26,6 +26,8 @@ interface NfsServer {
   readonly mounts: readonly MachineMount[];
   /** The guest was paused, and its kernel is about to ask for the locks that it had. */
   readonly recovery: LockRecovery | undefined;
+  /** Of databases that the paused guest has kept (kept-databases.ts). */
+  readonly guards: readonly number[];
 }
 
 /** How long, and for what, a guest recovers locks that it had before it was paused (wal-locks.c). */
@@ -42,7 +44,7 @@ export interface LockRecovery {
  * @throws Error with what failed
  */
 export async function serveDisks(server: NfsServer): Promise<void> {
-  const { dataDir, handleSecret, cgroup, machine, cpus, slot, mounts, recovery } = server;
+  const { dataDir, handleSecret, cgroup, machine, cpus, slot, mounts, recovery, guards } = server;
   if (mounts.length === 0 || (await cgroup.hasServer())) return;
   const programs = await provideNfsPrograms(dataDir);
   const { nfsServerBytesMax: memoryBytes, nfsServerThreadsMax: processes } = LIMITS;
@@ -55,8 +57,8 @@ export async function serveDisks(server: NfsServer): Promise<void> {
   const served = [network, programs, config, since, String(groups.length), ...groups, ...disks];
   const key = pipeWith(sealKey(handleSecret, mounts));
   try {
-    await failpoint('start NFS server', () => 
-      startKeeper(serveDisksPath, [...watched, ...served], [key, recovery?.fd]),
+    await failpoint('start NFS server', () =>
+      startKeeper(serveDisksPath, [...watched, ...served], [key, recovery?.fd, ...guards]),
     );
   } finally {
     closeSync(key);

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { SPAWN_DESCRIPTORS_MAX = 16, SPAWN_NOTHING = -1 };
+enum { SPAWN_DESCRIPTORS_MAX = 64, SPAWN_NOTHING = -1 };
 
 /* A program to start: its descriptors from 0 on, /dev/null for SPAWN_NOTHING. */
 struct spawn {

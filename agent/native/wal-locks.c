@@ -9,7 +9,8 @@
  * the host, the guard, once for all processes of the guest. So the second kernel to open the
  * database is told SQLITE_BUSY, whichever it is.
  *
- * A paused guest has lost its locks with its server. While it recovers, before its processes
+ * The host keeps the guards of a paused guest, and gives them to its next server; all other locks
+ * are lost with the server. While the guest recovers, before its processes
  * continue, it asks for all of them anew. It gets SQLite's where the file has not changed since,
  * and nobody has a lock against it: nobody can have used the database meanwhile. Any other lock may
  * have protected what is not in the file, so it stays lost, and its file answers EIO in the guest
@@ -41,11 +42,13 @@ struct guard {
   dev_t device;
   ino_t inode;
   unsigned claims; /* Descriptors of the server for which it is held; 0: free. */
+  bool is_kept;    /* Since before the pause, until the guest has recovered: one of the claims. */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct guard guards[GUARDS_MAX];
 static struct guard *claimed[SERVER_FILES_MAX];
+static unsigned kept_guards;
 
 static int guard_fd(const struct guard *guard) { return FIRST_GUARD + (int)(guard - guards); }
 
@@ -83,10 +86,11 @@ static bool is_recovering(void) {
   return recovers_since() != 0 && poll(&ended, 1, 0) == 0;
 }
 
+/* By its content: SQLite sets the owner of an index even when it is not let in. */
 static bool has_changed(int fd) {
   struct stat status;
   if (fstat(fd, &status) != 0) return true;
-  int64_t changed = status.st_ctim.tv_sec * NANOSECONDS + status.st_ctim.tv_nsec;
+  int64_t changed = status.st_mtim.tv_sec * NANOSECONDS + status.st_mtim.tv_nsec;
   return changed > recovers_since();
 }
 
@@ -109,21 +113,40 @@ static struct guard *find_guard(const struct stat *status) {
   return NULL;
 }
 
+/* Puts descriptor and lock where the host looks for guards. Takes the descriptor. */
+static int place_guard(int fd, const struct stat *status, struct guard **placed) {
+  struct guard *guard = guards;
+  while (guard < guards + GUARDS_MAX && guard->claims > 0) guard++;
+  int error = guard == guards + GUARDS_MAX               ? ENOLCK
+              : dup3(fd, guard_fd(guard), O_CLOEXEC) < 0 ? errno
+                                                         : 0;
+  syscall(SYS_close, fd);
+  if (error != 0) return error;
+  *guard = (struct guard){.device = status->st_dev, .inode = status->st_ino};
+  *placed = guard;
+  return 0;
+}
+
 /* 0, or what refuses it; EROFS where the guest may not write to the disk. */
 static int make_guard(int fd, const struct stat *status, struct guard **made) {
   struct flock lock = {.l_type = F_WRLCK, .l_start = INDEX_HELD, .l_len = 1};
-  struct guard *guard = guards;
-  while (guard < guards + GUARDS_MAX && guard->claims > 0) guard++;
-  if (guard == guards + GUARDS_MAX) return ENOLCK;
   int opened = open_again(fd);
   if (opened < 0) return errno;
-  int error = lock_call(opened, F_OFD_SETLK, &lock) != 0 ? errno : 0;
-  if (error == 0 && dup3(opened, guard_fd(guard), O_CLOEXEC) < 0) error = errno;
+  if (lock_call(opened, F_OFD_SETLK, &lock) == 0) return place_guard(opened, status, made);
+  int error = errno;
   syscall(SYS_close, opened);
-  if (error != 0) return error;
-  *guard = (struct guard){.device = status->st_dev, .inode = status->st_ino};
-  *made = guard;
-  return 0;
+  return error;
+}
+
+static __attribute__((constructor)) void keep_guards(void) {
+  struct guard *guard;
+  struct stat status;
+  for (int fd = FD_KEPT_GUARDS; fstat(fd, &status) == 0; fd++) {
+    if (!S_ISREG(status.st_mode) || place_guard(fd, &status, &guard) != 0) continue;
+    guard->claims = 1;
+    guard->is_kept = true;
+    kept_guards++;
+  }
 }
 
 static int claim(int fd) {
@@ -138,11 +161,25 @@ static int claim(int fd) {
   return 0;
 }
 
+static void release_claim(struct guard *guard) {
+  if (--guard->claims == 0) syscall(SYS_close, guard_fd(guard));
+}
+
 static void disclaim(int fd) {
   struct guard *guard = fd >= 0 && fd < SERVER_FILES_MAX ? claimed[fd] : NULL;
   if (guard == NULL) return;
   claimed[fd] = NULL;
-  if (--guard->claims == 0) syscall(SYS_close, guard_fd(guard));
+  release_claim(guard);
+}
+
+/* The guest has its locks by now, or has lost them. */
+static void release_kept(void) {
+  for (struct guard *guard = guards; kept_guards > 0 && guard < guards + GUARDS_MAX; guard++) {
+    if (guard->claims == 0 || !guard->is_kept) continue;
+    guard->is_kept = false;
+    kept_guards--;
+    release_claim(guard);
+  }
 }
 
 /* What others have of the byte, be it only shared. */
@@ -176,7 +213,9 @@ static int recover_lock(int fd, struct flock *lock) {
 
 static int change_lock(int fd, struct flock *lock) {
   pthread_mutex_lock(&mutex);
-  bool is_recovery = lock->l_type != F_UNLCK && is_recovering();
+  bool recovering = is_recovering();
+  if (!recovering) release_kept();
+  bool is_recovery = recovering && lock->l_type != F_UNLCK;
   int error = is_recovery ? recover_lock(fd, lock) : set_lock(fd, lock);
   pthread_mutex_unlock(&mutex);
   errno = error;

@@ -7,6 +7,8 @@
 enum {
   /* A pipe on which nothing comes, and that ends when the guest has recovered its locks. */
   FD_RECOVERY = 5,
+  /* From here on: guards that the host kept while the guest was paused. */
+  FD_KEPT_GUARDS = 6,
   /* Limit of the server's descriptors; the last of them are guards. */
   SERVER_FILES_MAX = 16384,
   GUARDS_MAX = 1024,

@@ -16,6 +16,7 @@ import type {
   MachineOwner,
   MachineSpec,
 } from '../sandboxes/machine-driver.ts';
+import type { MachineMount } from '../sandboxes/sandbox-mounts.ts';
 import type { ContainerSettings, SandboxSettings } from '../sandboxes/settings.ts';
 import type { CgroupHost } from '../system/cgroup.ts';
 import { failpoint } from '../system/failpoint.ts';
@@ -151,6 +152,13 @@ export class RuncDriver implements MachineDriver {
   hasCheckpoint(vmId: string): Promise<boolean> {
     return isPaused(this.#host, vmId);
   }
+
+  mountsInUse(_: string, mounts: readonly MachineMount[]): Promise<readonly MachineMount[]> {
+    return Promise.resolve(mounts);
+  }
+
+  /** A paused container has its mounts all the while. */
+  releaseDisks(): void {}
 
   async discardCheckpoint(vmId: string): Promise<void> {
     if (await discardPaused(this.#host, vmId)) await this.reclaim(vmId);

@@ -17,6 +17,7 @@ export async function giveUpSandbox({ sandbox, current, deps }: SandboxContext):
   if (carrier === undefined || row.uid < 0 || row.isDeleting || !isResting) return false;
   // Earlier attempts may have failed.
   await driver.reclaim(row.vmId);
+  driver.releaseDisks(row.vmId);
   await mounts.keepOnly(row.id, []);
   await carrier.write(row);
   if (!(await carrier.storage.release(row.vmId))) return false;
@@ -39,6 +40,7 @@ export async function forgetTaken(
   // At once: it must not run beside the other one while anything here is waited for.
   await Promise.all([driver.reclaim(vmId), detach()]);
   await driver.reclaim(vmId); // A start was under way, perhaps.
+  driver.releaseDisks(vmId);
   await mounts.keepOnly(id, []);
   await failpoint('journal taken away', () => journal.remove(id));
   if (slot !== undefined) runInBackground('slot.release', () => slots.release(slot));

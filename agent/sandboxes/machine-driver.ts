@@ -212,6 +212,13 @@ export interface MachineDriver {
    */
   hasCheckpoint(vmId: string): Promise<boolean>;
   discardCheckpoint(vmId: string): Promise<void>;
+  /**
+   * Which disks a machine uses while it is paused. They stay mounted, and nobody but others of this
+   * host uses them.
+   */
+  mountsInUse(vmId: string, mounts: readonly MachineMount[]): Promise<readonly MachineMount[]>;
+  /** Uses none of them any more, as far as the paused machine can do without. Idempotent. */
+  releaseDisks(vmId: string): void;
   /** Takes over a machine that a former agent started. @returns the machine, or how it has ended */
   recover(spec: MachineSpec): Promise<Machine | MachineEnd>;
   /**

@@ -33,6 +33,7 @@ import { SandboxDeletion } from './sandbox-deletion.ts';
 import { endOverdueTransition, handleMachineEvent } from './sandbox-events.ts';
 import { PauseDrain } from './pause-drain.ts';
 import { replacePolicy } from './sandbox-network.ts';
+import { releaseDisks } from './sandbox-cleanup.ts';
 import { beginPause } from './sandbox-pause.ts';
 import { giveUpAtLast, recoverSandbox } from './sandbox-recovery.ts';
 import { beginStop, newDiskCheckpoint, stopPaused } from './sandbox-rest.ts';
@@ -218,6 +219,13 @@ export class SandboxActor {
   /** The same whatever requests are under way. @throws AppError the verdict’s code */
   async pauseNow(): Promise<void> {
     await this.#gate.act('pause', () => beginPause(this.#context, 'pause was asked for'));
+  }
+
+  /** Has a paused sandbox let go of its disks, as far as it can. */
+  async releaseDisks(): Promise<void> {
+    await this.#mailbox.send(async () => {
+      if (this.row.state === 'paused') await releaseDisks(this.#context);
+    });
   }
 
   /** Shuts the guest down; kills it after the grace time. @throws AppError the verdict’s code */

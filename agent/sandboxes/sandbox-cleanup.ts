@@ -22,19 +22,26 @@ export async function cleanUp(context: SandboxContext, slot: number | undefined)
   runInBackground('sandbox.cleanUp', () => repeatUntilDone(retry, detached));
 }
 
+/** Releases the disks, also those that a paused machine keeps though it can do without. */
+export async function releaseDisks({ sandbox, deps }: SandboxContext): Promise<void> {
+  const { id, vmId, config } = sandbox.row;
+  deps.driver.releaseDisks(vmId);
+  const mounts = deps.mounts.locate(config.mounts ?? []);
+  await deps.mounts.keepOnly(id, await deps.driver.mountsInUse(vmId, mounts));
+}
+
 /** @returns whether everything is removed */
 async function attempt(context: SandboxContext, slot: number | undefined): Promise<boolean> {
   const { sandbox, current, deps } = context;
-  const { id: sandboxId, vmId, state } = sandbox.row;
+  const { id: sandboxId, vmId, state, config } = sandbox.row;
   // The sandbox is starting again, and the driver's start removes such remains by itself.
   if (current.session !== undefined && current.machine === undefined) return false;
   try {
     if (current.session === undefined) {
       await deps.driver.reclaim(vmId);
       if (state !== 'paused') await deps.driver.discardCheckpoint(vmId);
-      // A paused machine that stays in memory has its disks mounted all the while.
-      const isInMemory = state === 'paused' && deps.driver.traits.pausedStaysInMemory;
-      if (!isInMemory) await deps.mounts.keepOnly(sandboxId, []);
+      const mounts = state === 'paused' ? deps.mounts.locate(config.mounts ?? []) : [];
+      await deps.mounts.keepOnly(sandboxId, await deps.driver.mountsInUse(vmId, mounts));
     }
   } catch (error) {
     deps.log.error({ sandboxId, err: toError(error) }, 'sandbox:cleanUpFailed');

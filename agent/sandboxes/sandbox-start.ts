@@ -76,6 +76,7 @@ export function handleDiskLost(context: SandboxContext, reason: Error): void {
   const why = `a disk that it mounts was given to another host: ${message}`;
   current.session?.abort(new Error(why, { cause: reason }));
   runInBackground('sandbox.kill', () => current.machine?.kill(why));
+  deps.driver.releaseDisks(sandbox.row.vmId);
   if (deps.driver.traits.pausedStaysInMemory) endPaused(context, why);
 }
 

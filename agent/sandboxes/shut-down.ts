@@ -30,4 +30,5 @@ export async function shutDown(
   if (actor.row.state === 'running' && !pausedStaysInMemory) await attempt(() => actor.pauseNow());
   const isInMemory = actor.row.state === 'paused' && pausedStaysInMemory;
   if (actor.row.slot !== undefined || isInMemory) await attempt(() => actor.stop());
+  if (actor.row.state === 'paused') await attempt(() => actor.releaseDisks());
 }

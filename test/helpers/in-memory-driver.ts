@@ -3,6 +3,7 @@
  * order what the driver of virtual machines does, and passes the same tests (test/conformance). At
  * each step a test may have it wait, fail, or never go on, as if its agent had been killed there.
  */
+import type { MachineMount } from '../../agent/sandboxes/sandbox-mounts.ts';
 import { AppError } from '../../shared/errors.ts';
 import { sandboxIdPattern } from '../../shared/ids.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
@@ -252,6 +253,12 @@ export class InMemoryDriver implements MachineDriver {
     const base = image?.rootDisk ?? DEFAULT_IMAGE;
     await this.#effect('make root disk', id, () => this.#host.makeDisk(id, uid, base));
   }
+
+  mountsInUse(_: string, mounts: readonly MachineMount[]): Promise<readonly MachineMount[]> {
+    return Promise.resolve(this.traits.pausedStaysInMemory ? mounts : []);
+  }
+
+  releaseDisks(): void {}
 
   hasDisk(id: string): Promise<boolean> {
     return Promise.resolve(this.#host.disks.has(id));
