@@ -19,10 +19,14 @@ enum { TRIES_MAX = 100, RETRY_MS = 100, LINE_BYTES = 2 * LIMIT_DIRECTORY_MAX, SO
 
 /*
  * hard: a write waits for a server that is being restarted instead of failing. actimeo: what others
- * change is seen within a second. Locks that a server has forgotten make their file fail with EIO
- * (the kernel's default for NFS), instead of being taken again unseen: see recover_locks().
+ * change is seen within a second; lookupcache: but a name that was not there is looked up again,
+ * because programs read from a missing journal that a file is whole. Locks that a server has
+ * forgotten make their file fail with EIO (the kernel's default for NFS), instead of being taken
+ * again unseen: see recover_locks().
  */
-#define OPTIONS "vers=4.2,proto=tcp,hard,actimeo=1,timeo=50,sec=sys,clientaddr=0.0.0.0,addr=%s"
+#define OPTIONS                                                                            \
+  "vers=4.2,proto=tcp,hard,actimeo=1,lookupcache=pos,timeo=50,sec=sys,clientaddr=0.0.0.0," \
+  "addr=%s"
 
 /* Whether the kernel asks a server that does not know its locks for them anew. */
 #define RECOVER_LOCKS "/sys/module/nfs/parameters/recover_lost_locks"

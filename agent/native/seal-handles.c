@@ -7,6 +7,11 @@
  * So a client opens what it was led to by names, beginning at what is exported, and nothing else:
  * no other directory of the disk, and no inode of another of its disks.
  *
+ * Nor does it open a file without a name. A client remembers names for a second, and the server
+ * keeps files open: what is written to a file that others have removed meanwhile would be lost. The
+ * refusal has the client look the name up again. (What its own processes have open and remove, it
+ * renames.)
+ *
  * The key (SEAL_KEY, in hexadecimal digits) follows from the disks that the sandbox mounts, so that
  * files stay open over a pause, and in forks.
  */
@@ -118,6 +123,14 @@ static bool is_sealed(const char *disk, const struct file_handle *handle, size_t
   return difference == 0;
 }
 
+static int refuse_nameless(int fd) {
+  struct stat status;
+  if (fd < 0 || (fstat(fd, &status) == 0 && status.st_nlink > 0)) return fd;
+  close(fd);
+  errno = ESTALE;
+  return -1;
+}
+
 int open_by_handle_at(int mount, struct file_handle *handle, int flags) {
   _Alignas(struct file_handle) uint8_t memory[sizeof *handle + KERNEL_HANDLE_MAX];
   struct file_handle *plain = (struct file_handle *)memory;
@@ -132,7 +145,8 @@ int open_by_handle_at(int mount, struct file_handle *handle, int flags) {
   plain->handle_bytes = (unsigned)length;
   plain->handle_type = handle->handle_type;
   memcpy(plain->f_handle, handle->f_handle, length);
-  return (int)syscall(SYS_open_by_handle_at, mount, plain, flags, (long)SEALED_CALL);
+  return refuse_nameless(
+      (int)syscall(SYS_open_by_handle_at, mount, plain, flags, (long)SEALED_CALL));
 }
 
 /* The server has its parts prefer the calls of the C library to those of this one. */

@@ -2,17 +2,17 @@
  * Loaded into the NFS server before its other libraries (LD_PRELOAD): keeps each WAL database of
  * SQLite to one kernel at a time, and gives a guest that comes back from a pause its locks again.
  *
- * SQLite's processes share the index of a write-ahead log (`…-shm`) through a memory map, and maps
- * are not shared between kernels: a guest and a command that write by different indexes corrupt the
- * database. Every connection holds byte 128 of that file for as long as it maps it (UNIX_SHM_DMS in
- * SQLite's os_unix.c), shared with the others. A guest's hold of this byte is an exclusive lock on
- * the host, the guard, once for all processes of the guest. So the second kernel to open the
- * database is told SQLITE_BUSY, whichever it is.
+ * The processes that use a database in WAL mode share its index (`…-shm`) through a memory map, and
+ * maps are not shared between kernels: a guest and a command that write by different indexes corrupt
+ * the database. Every connection holds a shared lock on it for as long as it maps the index
+ * (SHARED_FIRST in SQLite's os.h), from before it opens log and index. A guest's lock there is an
+ * exclusive one on the host, the guard, once for all processes of the guest. So whichever kernel
+ * comes second is told SQLITE_BUSY, and opens log and index only when the first has left them.
  *
  * The host keeps the guards of a paused guest, and gives them to its next server; all other locks
- * are lost with the server. While the guest recovers, before its processes
- * continue, it asks for all of them anew. It gets SQLite's where the file has not changed since,
- * and nobody has a lock against it: nobody can have used the database meanwhile. Any other lock may
+ * are lost with the server. While the guest recovers, before its processes continue, it asks for all
+ * of its locks anew. It gets SQLite's where the content of the file has not changed since, and
+ * nobody has a lock against it: nobody can have used the database meanwhile. Any other lock may
  * have protected what is not in the file, so it stays lost, and its file answers EIO in the guest
  * (ESTALE is the only answer to which its kernel does not continue without the lock).
  */
@@ -27,14 +27,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "seal-handles.h"
 
-/* Bytes that SQLite locks: of the index (120 to 128), and of the database at 1 GiB (512). */
-enum { INDEX_LOCKS = 120, INDEX_HELD = 128, DATABASE_LOCKS = 0x40000000, DATABASE_BYTES = 512 };
+enum {
+  /* Bytes that SQLite locks, of the index and of the database, and those that are held shared. */
+  INDEX_LOCKS = 120,
+  INDEX_LOCKS_END = 129,
+  DATABASE_LOCKS = 0x40000000,
+  SHARED_LOCKS = 0x40000002,
+  DATABASE_LOCKS_END = 0x40000200,
+  /* Of a database's first page: a text, and two numbers that are 2 in WAL mode. */
+  VERSIONS = 18,
+  HEAD_BYTES = 20,
+};
+static const char head_text[16] = "SQLite format 3";
 
 static const int64_t NANOSECONDS = 1000000000;
 
@@ -56,13 +67,18 @@ static int lock_call(int fd, int command, struct flock *lock) {
   return (int)syscall(SYS_fcntl, fd, command, lock);
 }
 
-static bool covers_hold(const struct flock *lock) {
-  return lock->l_start <= INDEX_HELD &&
-         (lock->l_len == 0 || lock->l_start + lock->l_len > INDEX_HELD);
+/* Whether it concerns the bytes that a connection to the database holds. */
+static bool is_of_connection(const struct flock *lock) {
+  return lock->l_start < DATABASE_LOCKS_END &&
+         (lock->l_len == 0 || lock->l_start + lock->l_len > SHARED_LOCKS);
 }
 
-static bool is_hold(const struct flock *lock) {
-  return lock->l_start == INDEX_HELD && lock->l_len == 1;
+/* The server's descriptors can be read where they can be written. */
+static bool is_wal_database(int fd) {
+  char head[HEAD_BYTES];
+  return pread(fd, head, sizeof head, 0) == sizeof head &&
+         memcmp(head, head_text, sizeof head_text) == 0 && head[VERSIONS] == 2 &&
+         head[VERSIONS + 1] == 2;
 }
 
 static bool is_within(const struct flock *lock, off_t start, off_t end) {
@@ -70,8 +86,8 @@ static bool is_within(const struct flock *lock, off_t start, off_t end) {
 }
 
 static bool is_sqlites(const struct flock *lock) {
-  return is_within(lock, INDEX_LOCKS, INDEX_HELD + 1) ||
-         is_within(lock, DATABASE_LOCKS, DATABASE_LOCKS + DATABASE_BYTES);
+  return is_within(lock, INDEX_LOCKS, INDEX_LOCKS_END) ||
+         is_within(lock, DATABASE_LOCKS, DATABASE_LOCKS_END);
 }
 
 /* 0: the guest has no locks to recover. */
@@ -86,7 +102,7 @@ static bool is_recovering(void) {
   return recovers_since() != 0 && poll(&ended, 1, 0) == 0;
 }
 
-/* By its content: SQLite sets the owner of an index even when it is not let in. */
+/* By its content: SQLite sets the owner of an index as it opens it. */
 static bool has_changed(int fd) {
   struct stat status;
   if (fstat(fd, &status) != 0) return true;
@@ -127,11 +143,14 @@ static int place_guard(int fd, const struct stat *status, struct guard **placed)
   return 0;
 }
 
-/* 0, or what refuses it; EROFS where the guest may not write to the disk. */
+static const struct flock guarded = {
+    .l_type = F_WRLCK, .l_start = SHARED_LOCKS, .l_len = DATABASE_LOCKS_END - SHARED_LOCKS};
+
+/* EPERM: a guest that only reads the disk has no use of a database that others may write. */
 static int make_guard(int fd, const struct stat *status, struct guard **made) {
-  struct flock lock = {.l_type = F_WRLCK, .l_start = INDEX_HELD, .l_len = 1};
+  struct flock lock = guarded;
   int opened = open_again(fd);
-  if (opened < 0) return errno;
+  if (opened < 0) return errno == EROFS ? EPERM : errno;
   if (lock_call(opened, F_OFD_SETLK, &lock) == 0) return place_guard(opened, status, made);
   int error = errno;
   syscall(SYS_close, opened);
@@ -182,29 +201,19 @@ static void release_kept(void) {
   }
 }
 
-/* What others have of the byte, be it only shared. */
-static int test_hold(int fd, struct flock *lock) {
-  struct stat status;
-  struct guard *guard = fstat(fd, &status) == 0 ? find_guard(&status) : NULL;
-  lock->l_type = F_WRLCK;
-  lock->l_pid = 0;
-  return lock_call(guard == NULL ? fd : guard_fd(guard), F_OFD_GETLK, lock);
-}
-
-/* A guest that only reads the disk has no guard, and no use of a database that another writes. */
-static int hold_to_read(int fd, struct flock *lock) {
-  struct flock others = *lock;
-  if (test_hold(fd, &others) != 0) return errno;
-  if (others.l_type != F_UNLCK) return EAGAIN;
-  return lock_call(fd, F_OFD_SETLK, lock) == 0 ? 0 : errno;
+/* The guard is an exclusive lock already, and the server knows of those of its other clients. */
+static int hold_database(int fd) {
+  struct flock former = guarded; /* While it was not in WAL mode. */
+  former.l_type = F_UNLCK;
+  return lock_call(fd, F_OFD_SETLK, &former) != 0 ? errno : claim(fd);
 }
 
 static int set_lock(int fd, struct flock *lock) {
-  if (lock->l_type == F_UNLCK && covers_hold(lock)) disclaim(fd);
-  if (lock->l_type == F_UNLCK || !is_hold(lock))
-    return lock_call(fd, F_OFD_SETLK, lock) == 0 ? 0 : errno;
-  int error = claim(fd);
-  return error == EROFS ? hold_to_read(fd, lock) : error;
+  if (is_of_connection(lock)) {
+    if (lock->l_type != F_UNLCK && is_wal_database(fd)) return hold_database(fd);
+    disclaim(fd);
+  }
+  return lock_call(fd, F_OFD_SETLK, lock) == 0 ? 0 : errno;
 }
 
 static int recover_lock(int fd, struct flock *lock) {
@@ -223,9 +232,14 @@ static int change_lock(int fd, struct flock *lock) {
 }
 
 static int test_lock(int fd, int command, struct flock *lock) {
-  if (!is_hold(lock)) return lock_call(fd, command, lock);
+  struct stat status;
+  if (!is_of_connection(lock) || !is_wal_database(fd)) return lock_call(fd, command, lock);
   pthread_mutex_lock(&mutex);
-  int result = test_hold(fd, lock);
+  struct guard *guard = fstat(fd, &status) == 0 ? find_guard(&status) : NULL;
+  /* Against a guard, which is the guest's own lock in any case. */
+  lock->l_type = F_WRLCK;
+  lock->l_pid = 0;
+  int result = lock_call(guard == NULL ? fd : guard_fd(guard), F_OFD_GETLK, lock);
   pthread_mutex_unlock(&mutex);
   return result;
 }
