@@ -10,7 +10,8 @@
  *   from which on a guest that recovers its locks has been paused (wal-locks.c), or 0; then the
  *   number of control groups, and the cgroup.procs of each. Descriptor 3 is a pipe on which the
  *   agent reads `ok` once the server listens, or what failed; from descriptor 4 comes the key of
- *   seal-handles.c; descriptor 5 ends when the guest has recovered.
+ *   seal-handles.c; descriptor 5 ends when the guest has recovered; from 6 on come the guards that
+ *   the host has kept for it.
  *
  * The server reads what a hostile guest sends it, and opens files by handles that the guest chooses
  * (CAP_DAC_READ_SEARCH): of every file system that it sees. So it sees its sandbox's disks and
@@ -208,6 +209,12 @@ static bool listens(int table) {
   return strstr(text, LISTENS) != NULL;
 }
 
+/* The server has its own; here they would outlive its use of them. */
+static void close_guards(void) {
+  struct stat status;
+  for (int fd = FD_KEPT_GUARDS; fstat(fd, &status) == 0 && S_ISREG(status.st_mode); fd++) close(fd);
+}
+
 static void await_server(pid_t server, int table) {
   int status;
   for (long waited = 0; !listens(table); waited += POLL_MS) {
@@ -294,6 +301,7 @@ int main(int argc, char **argv) {
   if (table < 0) fail(FAILED, "tcp6", errno);
   enter_root(argv[4], argv[5], mounts, count);
   pid_t server = start_server();
+  close_guards();
   await_server(server, table);
   close(table);
   if (write(STDERR_FILENO, "ok", 2) != 2) return FAILED;

@@ -13,7 +13,7 @@
  * are lost with the server. While the guest recovers, before its processes continue, it asks for all
  * of its locks anew. It gets SQLite's where the content of the file has not changed since, and
  * nobody has a lock against it: nobody can have used the database meanwhile. Any other lock may
- * have protected what is not in the file, so it stays lost, and its file answers EIO in the guest
+ * have protected what is not in the file, so it stays lost, and its file answers EBADF in the guest
  * (ESTALE is the only answer to which its kernel does not continue without the lock).
  */
 #define _GNU_SOURCE
