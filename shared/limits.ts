@@ -320,9 +320,7 @@ export const LIMITS = {
   networkHeaderNameLengthMax: 128,
   networkHeaderValueLengthMax: 8 * KiB,
   networkForwardUrlLengthMax: 2 * KiB,
-  // How long a pause waits for requests that its policy names, and its caller for that.
-  networkDrainMsMax: 10 * MINUTE_MS,
-  networkDrainHeldMsMax: 5_000,
+  networkDrainMsMax: 10 * MINUTE_MS, // How long a pause waits for requests that its policy names.
   networkPolicyBytesMax: 128 * KiB, // Bytes of JSON, within a job and a row of the journal.
 
   // Process sessions

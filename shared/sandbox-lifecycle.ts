@@ -6,12 +6,16 @@ import type { ErrorCode } from './errors.ts';
  * compares docs/sandboxes.md with them.
  */
 
-/** States as the journal keeps them. Callers see all pending ones as `pending`. */
+/**
+ * States as the journal keeps them. Callers see all pending ones as `pending`, and `draining` as
+ * `pausing`.
+ */
 export const sandboxStates = [
   'pending_image',
   'pending_start',
   'pending_resume',
   'running',
+  'draining',
   'pausing',
   'paused',
   'stopping',
@@ -22,10 +26,12 @@ export const sandboxStates = [
 export type SandboxState = (typeof sandboxStates)[number];
 
 /** States as callers see them. */
-export type SandboxStatus = Exclude<SandboxState, `pending_${string}`> | 'pending';
+export type SandboxStatus = Exclude<SandboxState, `pending_${string}` | 'draining'> | 'pending';
 
-export const statusOfState = (state: SandboxState): SandboxStatus =>
-  isPending(state) ? 'pending' : state;
+export function statusOfState(state: SandboxState): SandboxStatus {
+  if (state === 'draining') return 'pausing';
+  return isPending(state) ? 'pending' : state;
+}
 
 const isPending = (state: SandboxState): state is Extract<SandboxState, `pending_${string}`> =>
   state.startsWith('pending_');
@@ -126,6 +132,16 @@ const verdicts: Readonly<Record<SandboxState, Row>> = {
     connect: allow,
     network: allow,
   },
+  // Its pause waits for requests. The machine runs and serves what is open; nothing new begins.
+  draining: {
+    ...busy,
+    start: begin('running'),
+    stop: begin('stopping'),
+    pause: unchanged,
+    resume: begin('running'),
+    fork: pausing,
+    snapshot: pausing,
+  },
   pausing: {
     ...busy,
     start: pausing,
@@ -164,11 +180,13 @@ export const verdictOn = (state: SandboxState, action: SandboxAction): Verdict =
 
 /** A refusal in words: the state, and what makes the action possible. */
 export function explainRefusal(state: SandboxState, action: SandboxAction): string {
-  return `the sandbox is ${state.replace('_', ' ')}: ${remedyFor(state, action)}`;
+  const shown = state === 'draining' ? statusOfState(state) : state.replace('_', ' ');
+  return `the sandbox is ${shown}: ${remedyFor(state, action)}`;
 }
 
 function remedyFor(state: SandboxState, action: SandboxAction): string {
   if (action === 'delete' && state !== 'stopping') return 'stop it first';
+  if (state === 'draining') return 'resume it to cancel the pause, which waits for requests';
   if (isTransitional(state)) return `${action} is possible once that is over`;
   if (state === 'paused') return 'resume it first';
   return action === 'resume' ? 'its memory is gone, so start it instead' : 'start it first';
@@ -186,7 +204,9 @@ export const sandboxTransitions: Readonly<Record<SandboxState, readonly SandboxS
   pending_start: ['running', 'stopping', 'failed'],
   // Back to paused when the resume failed before the checkpoint was used up.
   pending_resume: ['running', 'paused', 'stopping', 'failed'],
-  running: ['pausing', 'stopping', 'exited', 'failed'],
+  running: ['draining', 'pausing', 'stopping', 'exited', 'failed'],
+  // Back to running when a resume or start cancels it, or its time limit no longer asks for it.
+  draining: ['pausing', 'running', 'stopping', 'exited', 'failed'],
   // Back to running when the checkpoint cannot be written.
   pausing: ['paused', 'running', 'exited', 'failed'],
   paused: ['pending_start', 'pending_resume', 'stopped'],
@@ -197,9 +217,13 @@ export const sandboxTransitions: Readonly<Record<SandboxState, readonly SandboxS
   failed: ['pending_start', 'pending_image'],
 };
 
-/** Whether a state ends by itself. Each such state needs a deadline and the watchdog. */
+/** Whether a state ends by itself. Each such state needs a deadline: the watchdog's or its own. */
 export const isTransitional = (state: SandboxState): boolean =>
-  isPending(state) || state === 'pausing' || state === 'stopping';
+  isPending(state) || state === 'draining' || state === 'pausing' || state === 'stopping';
+
+/** Whether the guest runs and serves its clients. */
+export const isServing = (state: SandboxState): boolean =>
+  state === 'running' || state === 'draining';
 
 /** @throws Error for a transition that is not in the table, which is a defect of the agent */
 export function assertTransition(from: SandboxState, to: SandboxState): void {

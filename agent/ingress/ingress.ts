@@ -7,7 +7,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { Counter, Gauge } from '../../shared/metrics.ts';
-import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
+import { isServing, type SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxRegistry } from '../sandboxes/sandbox-registry.ts';
 import { DoorError } from './door-error.ts';
@@ -164,7 +164,7 @@ export class Ingress {
    * Drops the connections of a sandbox once, when it runs no longer: later ones await its return.
    */
   #noteState(sandboxId: string, state: SandboxState): void {
-    if (state === 'running') {
+    if (isServing(state)) {
       this.#resting.delete(sandboxId);
       return;
     }

@@ -20,7 +20,8 @@ export class SandboxWaker {
   }
 
   /**
-   * Resolves when the sandbox runs: resumed when it was paused, started when it was at rest.
+   * Resolves when the sandbox runs: resumed when it was paused, or when its pause waited for
+   * requests; started when it was at rest.
    * @throws DoorError
    */
   async wake(actor: SandboxActor): Promise<void> {
@@ -48,7 +49,7 @@ async function bringUp(actor: SandboxActor): Promise<void> {
     if (state === 'running') return;
     const leftMs = until - performance.now();
     if (leftMs <= 0) throw new DoorError('timeout', 'the sandbox did not come up in time');
-    if (isTransitional(state)) {
+    if (isTransitional(state) && state !== 'draining') {
       await actor.settled(leftMs);
       continue;
     }
@@ -61,7 +62,9 @@ async function bringUp(actor: SandboxActor): Promise<void> {
 /** @throws DoorError */
 async function begin(actor: SandboxActor): Promise<void> {
   try {
-    await (actor.row.state === 'paused' ? actor.resume() : actor.start());
+    const { state } = actor.row;
+    const isResumed = state === 'paused' || state === 'draining';
+    await (isResumed ? actor.resume() : actor.start());
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
     // Another call, such as a stop, may have come first: the next turn looks again.

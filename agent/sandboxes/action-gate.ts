@@ -65,14 +65,14 @@ export class ActionGate {
   async act(
     action: SandboxAction,
     begin: (to: SandboxState | 'deleted') => Promise<void>,
-    unchanged: () => void = () => undefined,
+    unchanged: () => void | Promise<void> = () => undefined,
   ): Promise<void> {
     const { sandbox } = this.#context;
     await this.send(async () => {
       const verdict = this.judge(action);
       sandbox.touch();
       if (verdict.kind === 'begin') await begin(verdict.to);
-      else unchanged();
+      else await unchanged();
     });
     await sandbox.publish();
   }

@@ -11,6 +11,8 @@ import type { StartClock } from './start-clock.ts';
 export type MachineEvent =
   | { readonly kind: 'started'; readonly machine: Machine }
   | { readonly kind: 'startFailed'; readonly error: Error }
+  /** The requests are over for which a pause has waited, or the wait for them is. */
+  | { readonly kind: 'drained' }
   | { readonly kind: 'paused' }
   | { readonly kind: 'pauseFailed'; readonly error: Error }
   | { readonly kind: 'ended'; readonly end: MachineEnd }

@@ -4,6 +4,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import {
   assertTransition,
+  isServing,
   isTransitional,
   type SandboxState,
 } from '../../shared/sandbox-lifecycle.ts';
@@ -321,7 +322,7 @@ export class JournalledSandbox {
 
   #watchLimits(): void {
     const { state, isDeleting, expiresAt, idleSince, config } = this.#row;
-    const isWatched = state === 'running' && !this.isDetached && !isDeleting;
+    const isWatched = isServing(state) && !this.isDetached && !isDeleting;
     const { idleTtlSeconds } = config;
     this.#limits.watch(isWatched ? { expiresAt, idleSince, idleTtlSeconds } : undefined);
   }

@@ -7,6 +7,7 @@ import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import type { SandboxProcess } from '../../shared/schemas/sandbox-process.ts';
 import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import { Mailbox } from '../queues/mailbox.ts';
@@ -34,7 +35,7 @@ import { endOverdueTransition, handleMachineEvent } from './sandbox-events.ts';
 import { PauseDrain } from './pause-drain.ts';
 import { replacePolicy } from './sandbox-network.ts';
 import { releaseDisks } from './sandbox-cleanup.ts';
-import { beginPause } from './sandbox-pause.ts';
+import { beginDrainOrPause, beginPause, cancelPause } from './sandbox-pause.ts';
 import { giveUpAtLast, recoverSandbox } from './sandbox-recovery.ts';
 import { beginStop, newDiskCheckpoint, stopPaused } from './sandbox-rest.ts';
 import { beginStart, startMachine, type StartState } from './sandbox-start.ts';
@@ -42,6 +43,7 @@ import { StartClock } from './start-clock.ts';
 import { trustVariables } from './trust-authority.ts';
 import { TransitionWatchdog } from './transition-watchdog.ts';
 
+const PAUSE = 'pause was asked for';
 const STOP = 'stop was asked for';
 const RESTARTS = 'the host restarts; attach again';
 const TAKEN = 'the sandbox went on at another host, which took this one for lost; attach again';
@@ -62,7 +64,6 @@ export class SandboxActor {
   readonly #mailbox = new Mailbox();
   readonly #context: SandboxContext;
   readonly #gate: ActionGate;
-  readonly #drain: PauseDrain;
   #isNetworkChanging = false;
   readonly #deletion: SandboxDeletion;
   #uncreated: Promise<void> = Promise.resolve();
@@ -70,6 +71,7 @@ export class SandboxActor {
   constructor(deps: SandboxActorDeps, row: SandboxRow, { execs, processes }: SandboxRuns) {
     const context: SandboxContext = {
       ...{ deps, execs, processes, copies: new CopyGate(deps.storage), imageWait: new ImageWait() },
+      drain: new PauseDrain(deps),
       send: (handle) => this.#mailbox.send(handle),
       watchdog: new TransitionWatchdog(deps.storage, () => endOverdueTransition(context)),
       current: new CurrentSession({
@@ -80,14 +82,13 @@ export class SandboxActor {
         entered: () => {
           context.watchdog.watch(this.row);
           deps.stateEntered?.(this.row);
-          if (this.row.state !== 'running') this.#drain.cancel();
+          if (this.row.state !== 'draining') context.drain.cancel();
         },
         limitReached: () => this.#handleLimit(),
         send: (write) => this.#mailbox.send(write),
       }),
     };
     this.#context = context;
-    this.#drain = new PauseDrain({ ...deps, failed: () => context.sandbox.postponeLimits() });
     this.#gate = new ActionGate(this.#mailbox, context);
     this.#deletion = new SandboxDeletion(context);
     execs.holdBy(() => this.holdIdle());
@@ -174,7 +175,7 @@ export class SandboxActor {
   }
 
   /**
-   * Boots from the disk and discards a checkpoint.
+   * Boots from the disk and discards a checkpoint, or cancels a pause that waits for requests.
    * @param mounts replace those that it had; undefined: they stay
    * @throws AppError the verdict’s code, `no_capacity`, `host_full`, `disk_in_use`;
    *   `sandbox_mounts_while_active` for mounts of a sandbox that runs or starts already
@@ -185,7 +186,11 @@ export class SandboxActor {
       const message = 'mounts can be replaced only when the sandbox starts: stop it first';
       throw new AppError('sandbox_mounts_while_active', message);
     };
-    const begin = async (): Promise<void> => {
+    const begin = async (to: SandboxState | 'deleted'): Promise<void> => {
+      if (to === 'running') {
+        unchanged();
+        return cancelPause(this.#context, 'start was asked for');
+      }
       const replaced = this.#withMounts(mounts);
       // A paused sandbox holds its image.
       if (this.row.state !== 'paused' && (await lacksImage(this.#context)))
@@ -198,27 +203,34 @@ export class SandboxActor {
   }
 
   /**
-   * Continues from its checkpoint.
+   * Continues from its checkpoint, or cancels a pause that waits for requests.
    * @throws AppError the verdict’s code, `no_capacity`, `host_full`
    */
   async resume(): Promise<void> {
-    await this.#gate.act('resume', () =>
-      beginStart(this.#context, 'pending_resume', {}, 'resume was asked for'),
+    const cause = 'resume was asked for';
+    await this.#gate.act('resume', (to) =>
+      to === 'running'
+        ? cancelPause(this.#context, cause)
+        : beginStart(this.#context, 'pending_resume', {}, cause),
     );
   }
 
   /**
    * Saves the memory in a checkpoint and ends the machine, once the requests are over that its
-   * network policy names; callers wait for these for a while only.
+   * network policy names.
    * @throws AppError the verdict’s code
    */
   async pause(): Promise<void> {
-    await this.#drain.pause(this.row, () => this.pauseNow());
+    const begin = (): Promise<void> => beginDrainOrPause(this.#context, PAUSE, true);
+    await this.#gate.act('pause', begin, () => this.#context.drain.ask());
   }
 
-  /** The same whatever requests are under way. @throws AppError the verdict’s code */
+  /** The same whatever requests are in progress. @throws AppError the verdict’s code */
   async pauseNow(): Promise<void> {
-    await this.#gate.act('pause', () => beginPause(this.#context, 'pause was asked for'));
+    const begin = (): Promise<void> => beginPause(this.#context, PAUSE);
+    await this.#gate.act('pause', begin, async () => {
+      if (this.row.state === 'draining') await begin();
+    });
   }
 
   /** Has a paused sandbox let go of its disks, as far as it can. */
@@ -478,7 +490,7 @@ export class SandboxActor {
   async detach(why = RESTARTS): Promise<void> {
     const { sandbox, watchdog, copies, current, execs, processes } = this.#context;
     sandbox.detach();
-    this.#drain.cancel();
+    this.#context.drain.cancel();
     this.#context.imageWait.cancel();
     current.close();
     watchdog.clear();
@@ -518,13 +530,11 @@ export class SandboxActor {
     const pause = async (): Promise<void> => {
       // The sandbox may have been used or given more time while this message waited.
       if (sandbox.isDetached || !sandbox.isLimitReached || this.row.state !== 'running') return;
-      await beginPause(this.#context, 'a time limit is reached');
+      await beginDrainOrPause(this.#context, 'a time limit is reached', false);
     };
-    this.#drain
-      .pause(this.row, () => this.#gate.send(pause))
-      .catch((error: unknown) => {
-        deps.log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:limitFailed');
-        sandbox.postponeLimits();
-      });
+    this.#gate.send(pause).catch((error: unknown) => {
+      deps.log.error({ sandboxId: this.id, err: toError(error) }, 'sandbox:limitFailed');
+      sandbox.postponeLimits();
+    });
   }
 }

@@ -8,6 +8,7 @@ import type { HostCapacity } from './host-capacity.ts';
 import type { ImageWait } from './image-wait.ts';
 import type { JournalledSandbox, JournalledSandboxDeps } from './journalled-sandbox.ts';
 import type { MachineSessionDeps } from './machine-session.ts';
+import type { PauseDrain } from './pause-drain.ts';
 import type { PrewarmedMachines } from './prewarmed-machines.ts';
 import type { ObserveStart } from './start-clock.ts';
 import type { TransitionWatchdog } from './transition-watchdog.ts';
@@ -39,6 +40,7 @@ export interface SandboxContext {
   readonly current: CurrentSession;
   readonly watchdog: TransitionWatchdog;
   readonly copies: CopyGate;
+  readonly drain: PauseDrain;
   readonly imageWait: ImageWait;
   /** Sends a message to the mailbox. @throws AppError `no_capacity` when too many wait */
   readonly send: <T>(handle: () => Promise<T>) => Promise<T>;

@@ -4,7 +4,7 @@ import { settledWithin } from '../../shared/settled-within.ts';
 import type { MachineEvent } from './current-session.ts';
 import { BootError, type MachineEnd } from './machine-driver.ts';
 import type { SandboxContext } from './sandbox-context.ts';
-import { handleEnded, handlePauseFailed, handlePaused } from './sandbox-pause.ts';
+import { handleDrained, handleEnded, handlePauseFailed, handlePaused } from './sandbox-pause.ts';
 import { finish } from './sandbox-rest.ts';
 import { handleStartFailed, handleStarted } from './sandbox-start.ts';
 
@@ -21,6 +21,8 @@ export async function handleMachineEvent(
       return handleStarted(context, event.machine);
     case 'startFailed':
       return handleStartFailed(context, event.error);
+    case 'drained':
+      return handleDrained(context);
     case 'paused':
       return handlePaused(context);
     case 'pauseFailed':

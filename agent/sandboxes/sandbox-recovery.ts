@@ -6,7 +6,7 @@ import { copyMsMax } from './copy-gate.ts';
 import { awaitImage } from './image-wait.ts';
 import { cleanUp } from './sandbox-cleanup.ts';
 import type { SandboxContext } from './sandbox-context.ts';
-import { handlePaused, PAUSED } from './sandbox-pause.ts';
+import { awaitRequests, handlePaused, PAUSED } from './sandbox-pause.ts';
 import { beginStop, finish, toExitMessage } from './sandbox-rest.ts';
 import { machineSpec } from './sandbox-row.ts';
 import { handleDiskLost, handleStarted, holdDisks, startMachine } from './sandbox-start.ts';
@@ -137,6 +137,7 @@ async function takeOver(context: SandboxContext): Promise<void> {
   if (sandbox.row.state === 'pausing')
     current.report(session, { kind: 'pauseFailed', error: new Error(NOT_PAUSED) });
   else sandbox.announceState('recovered');
+  if (sandbox.row.state === 'draining') awaitRequests(context, true);
 }
 
 /**

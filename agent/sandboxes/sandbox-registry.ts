@@ -2,7 +2,7 @@ import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { SandboxUsage } from '../../shared/jobs/sandbox-kinds.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
+import { isServing, type SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import { paths } from '../system/paths.ts';
 import type { SandboxExecState, SandboxRow } from '../journal/sandbox-journal.ts';
 import { dependentForksOf, type DependentForks, type Family, familyOf } from './fork-tree.ts';
@@ -53,7 +53,7 @@ export class SandboxRegistry {
 
   /** The current usage of each sandbox with a running machine. */
   async usages(): Promise<{ sandboxId: string; usage: SandboxUsage }[]> {
-    const running = this.actors.filter(({ record }) => record.state === 'running');
+    const running = this.actors.filter(({ row }) => isServing(row.state));
     const usages = running.map(async (actor) => {
       // A sandbox whose files change just now is left out.
       const usage = await actor.usage().catch(() => undefined);

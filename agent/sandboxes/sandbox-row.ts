@@ -17,6 +17,10 @@ function expiryOf({ state, expiresAt, idleSince, config }: SandboxRow): string |
   return Number.isFinite(at) ? new Date(toWallTime(at)).toISOString() : undefined;
 }
 
+/** The state as control nodes of every version know it: they treat `draining` like `pausing`. */
+const publishedState = (state: SandboxRow['state']): SandboxRow['state'] =>
+  state === 'draining' ? 'pausing' : state;
+
 /** Converts a journal row into the record that the host publishes. */
 export function toRecord(
   row: SandboxRow,
@@ -37,7 +41,8 @@ export function toRecord(
   const { image } = row;
   const expiresAt = expiryOf(row);
   return {
-    ...{ id, accountId, hostId, config, state, rootDiskId, createdAt, lastActiveAt },
+    ...{ id, accountId, hostId, config, rootDiskId, createdAt, lastActiveAt },
+    state: publishedState(state),
     platform: image?.platform ?? platform,
     ...(image?.digest === undefined ? {} : { imageDigest: image.digest }),
     ...(snapshotId === undefined ? {} : { snapshotId }),

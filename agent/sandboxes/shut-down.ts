@@ -1,4 +1,5 @@
 import { toError } from '../../shared/errors.ts';
+import { isServing } from '../../shared/sandbox-lifecycle.ts';
 import type { SandboxActor } from './sandbox-actor.ts';
 import type { SandboxActorDeps } from './sandbox-context.ts';
 
@@ -24,10 +25,11 @@ export async function shutDown(
   };
   await actor.begun().catch(toError);
   if (actor.row.state === 'pending_image') return; // The next agent brings the image.
-  // A sandbox that is resuming or pausing would lose its memory if it were stopped now.
-  if (actor.row.state !== 'pending_start') await settled();
+  // A sandbox that is resuming or pausing would lose its memory if it were stopped now. Requests
+  // that a pause waits for are not waited for here.
+  if (!['pending_start', 'draining'].includes(actor.row.state)) await settled();
   const { pausedStaysInMemory } = driver.traits;
-  if (actor.row.state === 'running' && !pausedStaysInMemory) await attempt(() => actor.pauseNow());
+  if (isServing(actor.row.state) && !pausedStaysInMemory) await attempt(() => actor.pauseNow());
   const isInMemory = actor.row.state === 'paused' && pausedStaysInMemory;
   if (actor.row.slot !== undefined || isInMemory) await attempt(() => actor.stop());
   if (actor.row.state === 'paused') await attempt(() => actor.releaseDisks());

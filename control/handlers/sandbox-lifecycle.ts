@@ -157,7 +157,7 @@ export const sandboxLifecycleRoutes = [
   actionRoute('resume', {
     summary: 'Resume a paused sandbox where it was',
     description:
-      'Only a paused sandbox can be resumed. One that runs, or resumes already, stays as it is.',
+      'Only a paused sandbox can be resumed. One that runs, or resumes already, stays as it is. A pause that waits for requests (`drain_on_pause`) is cancelled.',
   }),
   forkSandboxRoute,
   setSandboxLimitsRoute,

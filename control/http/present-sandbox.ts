@@ -10,6 +10,7 @@ const timestamp = (text: string): string => new Date(text).toISOString();
 
 /** States in which a resume, start or fork would use the checkpoint, now or soon. */
 const withCheckpoint: ReadonlySet<SandboxState> = new Set([
+  'draining',
   'pausing',
   'paused',
   'stopping',

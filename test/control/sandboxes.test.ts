@@ -278,7 +278,7 @@ test('a sandbox shows its checkpoint while pausing, paused, stopping and stopped
   for (const state of sandboxStates) {
     const { id } = await publish(t.context, { state, checkpoint: 'a-checkpoint' });
     const { checkpoint } = await api.data<Sandbox>('GET', `/api/sandboxes/${id}`);
-    const isShown = ['pausing', 'paused', 'stopping', 'stopped'].includes(state);
+    const isShown = ['draining', 'pausing', 'paused', 'stopping', 'stopped'].includes(state);
     t.is(checkpoint, isShown ? 'a-checkpoint' : undefined, state);
   }
 });

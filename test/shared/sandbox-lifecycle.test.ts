@@ -68,6 +68,10 @@ const cells: readonly [SandboxState, (typeof sandboxActions)[number], string][] 
   ['pending_start', 'stop', 'stopping'],
   ['pending_resume', 'start', 'sandbox_start_conflict'],
   ['pending_resume', 'resume', 'unchanged'],
+  ['draining', 'resume', 'running'],
+  ['draining', 'start', 'running'],
+  ['draining', 'stop', 'stopping'],
+  ['draining', 'pause', 'unchanged'],
   ['pausing', 'stop', 'sandbox_pausing'],
   ['pausing', 'pause', 'unchanged'],
   ['stopping', 'start', 'sandbox_stopping'],
@@ -100,6 +104,11 @@ for (const [state, action, sentence] of [
   ['paused', 'exec', 'the sandbox is paused: resume it first'],
   ['stopped', 'connect', 'the sandbox is stopped: start it first'],
   ['failed', 'resume', 'the sandbox is failed: its memory is gone, so start it instead'],
+  [
+    'draining',
+    'exec',
+    'the sandbox is pausing: resume it to cancel the pause, which waits for requests',
+  ],
   ['stopping', 'start', 'the sandbox is stopping: start is possible once that is over'],
   ['pending_resume', 'pause', 'the sandbox is pending resume: pause is possible once that is over'],
 ] as const) {

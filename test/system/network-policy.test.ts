@@ -221,6 +221,38 @@ test('where everything is denied, other names do not exist until the policy open
   await removeSandbox(api, id);
 });
 
+test('a resume cancels a pause that waits for a request, and nothing notices', async (t) => {
+  const { api, outside } = t.context;
+  const network = { egress: { default: 'allow', drain_on_pause: [outside.address(4)] } };
+  const { sandbox_id: id } = await createSandbox(api, { network });
+  const log = '/root/answer';
+  const command = `setsid curl -sS -o /dev/null -w '%{http_code}' http://${outside.address(4)}/slow/10 >${log} 2>&1 & sleep 0.5`;
+  await outputOf(api, id, command);
+  const paused = await api.data<{ status: string; checkpoint?: string }>(
+    'POST',
+    `${sandboxPath(id)}/pause`,
+  );
+  t.is(paused.status, 'pausing');
+  t.truthy(paused.checkpoint);
+  t.is((await getSandbox(api, id)).status, 'pausing');
+  const listed = await api.data<{ sandboxes: { sandbox_id: string; status: string }[] }>(
+    'GET',
+    '/api/sandboxes',
+  );
+  t.is(listed.sandboxes.find(({ sandbox_id: each }) => each === id)?.status, 'pausing');
+  const exec = await api.call('POST', `${sandboxPath(id)}/execs`, { command: 'true' });
+  t.like(exec, { status: 409, body: { code: 'sandbox_not_running' } });
+  t.is((await api.data<{ status: string }>('POST', `${sandboxPath(id)}/resume`)).status, 'running');
+  t.like(await getSandbox(api, id), {
+    status: 'running',
+    exit_message: 'its pause was cancelled: resume was asked for',
+  });
+  const wait = `until [ -s ${log} ]; do sleep 0.1; done; cat ${log}`;
+  t.is((await outputOf(api, id, wait)).trim(), '200');
+  t.is((await getSandbox(api, id)).status, 'running');
+  await removeSandbox(api, id);
+});
+
 test('a pause waits for a request that the policy names', async (t) => {
   const { api, outside } = t.context;
   const network = { egress: { default: 'allow', drain_on_pause: [outside.address(4)] } };

@@ -133,18 +133,59 @@ test('secrets of a policy are neither published nor in the journal', async (t) =
 
 const DRAINED: NetworkPolicy = { egress: { default: 'allow', drain_on_pause: ['*.example'] } };
 
-test('a pause waits for the requests that the policy names, while the sandbox runs', async (t) => {
+test('a pause waits for the requests that the policy names, and shows `pausing` all the while', async (t) => {
   await using hosted = await HostedSandboxes.open();
   const ref = await create(hosted, DRAINED);
   const actor = hosted.registry.find(ref);
   const over = Promise.withResolvers<void>();
   hosted.policies.draining = () => over.promise;
-  const pausing = Promise.all([actor.pause(), actor.pause()]);
-  await sleep(100);
-  t.is(actor.row.state, 'running');
+  await Promise.all([actor.pause(), actor.pause()]);
+  const { state, checkpoint } = await actor.publishedRecord();
+  t.is(state, 'pausing');
+  t.truthy(checkpoint);
+  t.deepEqual(hosted.registry.states, ['pausing']);
+  t.is(actor.row.state, 'draining');
+  for (const refused of [() => actor.connect(), () => actor.setNetwork({})])
+    await t.throwsAsync(refused, { code: 'sandbox_not_running' });
   over.resolve();
-  await pausing;
   await actor.settled(10_000);
+  t.like(actor.row, { state: 'paused', checkpoint });
+});
+
+for (const action of ['resume', 'start'] as const) {
+  test(`a ${action} cancels a pause that waits for requests: the same machine runs on`, async (t) => {
+    await using hosted = await HostedSandboxes.open();
+    const ref = await create(hosted, DRAINED);
+    const actor = hosted.registry.find(ref);
+    const drains: AbortSignal[] = [];
+    const over = Promise.withResolvers<void>();
+    hosted.policies.draining = (signal) => {
+      drains.push(signal);
+      return over.promise;
+    };
+    const { bootId, runningAt, slot } = actor.row;
+    await actor.pause();
+    const waiting = actor.settled(10_000);
+    await actor[action]();
+    await waiting;
+    t.like(actor.row, { state: 'running', checkpoint: undefined, bootId, runningAt, slot });
+    t.is(actor.record.exitMessage, `its pause was cancelled: ${action} was asked for`);
+    t.true(drains[0]?.aborted);
+    over.resolve();
+    await sleep(100);
+    t.is(actor.row.state, 'running', 'the requests are over');
+    await until(actor, () => actor.pause());
+    t.is(actor.row.state, 'paused');
+  });
+}
+
+test('the shutdown of a host pauses without waiting for requests', async (t) => {
+  await using hosted = await HostedSandboxes.open();
+  const ref = await create(hosted, DRAINED);
+  const actor = hosted.registry.find(ref);
+  hosted.policies.draining = () => new Promise(() => undefined);
+  await actor.pause();
+  await hosted.registry.stopAll();
   t.is(actor.row.state, 'paused');
 });
 
@@ -158,10 +199,9 @@ test('a sandbox that is stopped during that wait is not paused when it runs agai
       drains.push(signal);
       signal.addEventListener('abort', () => reject(new Error('aborted')));
     });
-  const pausing = actor.pause();
+  await actor.pause();
   await until(actor, () => actor.stop());
   t.true(drains[0]?.aborted);
-  await pausing;
   await until(actor, () => actor.start());
   t.is(actor.row.state, 'running');
 });

@@ -7,6 +7,7 @@ import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
 import { newDiskId } from '../../../shared/ids.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { startRedis } from '../../helpers/redis.ts';
+import type { NetworkPolicy } from '../../../shared/schemas/network-policy.ts';
 import { TimedSandboxes } from '../../helpers/timed-sandboxes.ts';
 
 const { serial: test } = anyTest;
@@ -132,6 +133,27 @@ for (const [state, cut] of [
     t.deepEqual(hosted.machines.faults, []);
   });
 }
+
+test('a pause that waits for requests when its agent is killed is carried out by the next', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const { hosted, time } = host;
+  const network: NetworkPolicy = { egress: { default: 'allow', drain_on_pause: ['*.example'] } };
+  const { id } = await hosted.creator.create({ ...hosted.newSandbox(), network });
+  await host.until(host.find(id), 'running');
+  const waits: (() => void)[] = [];
+  hosted.policies.draining = () => new Promise((resolve) => waits.push(resolve));
+  await host.find(id).pause();
+  const { checkpoint } = host.find(id).row;
+  await hosted.killAgent(time);
+  await hosted.startAgent();
+  await time.until('the wait of the next agent', () => waits.length === 2);
+  t.like(host.find(id).row, { state: 'draining', checkpoint });
+  waits[1]?.();
+  await host.until(host.find(id), 'paused');
+  await host.find(id).resume();
+  await host.until(host.find(id), 'running');
+  t.deepEqual(hosted.machines.faults, []);
+});
 
 /** Kills the agent while the guest stands still, and starts the next one. */
 async function killWhileFrozen(host: TimedSandboxes, id: string, action: 'fork' | 'pause') {

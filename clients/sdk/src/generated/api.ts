@@ -456,7 +456,7 @@ export interface paths {
         put?: never;
         /**
          * Resume a paused sandbox where it was
-         * @description Only a paused sandbox can be resumed. One that runs, or resumes already, stays as it is.
+         * @description Only a paused sandbox can be resumed. One that runs, or resumes already, stays as it is. A pause that waits for requests (`drain_on_pause`) is cancelled.
          */
         post: operations["resumeSandbox"];
         delete?: never;
