@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "connections.h"
+#include "freeze.h"
 #include "root.h"
 #include "spawn.h"
 
@@ -193,6 +195,8 @@ static int set_network(const struct settings *settings) {
   static uint32_t resolver;
   int error = 0;
   if (settings->network.interface[0] != '\0') error = configure_network(&settings->network);
+  /* Frozen, this is a copy, or was paused: its connections from the host have no other end. */
+  if (is_frozen() && settings->network.gateway != 0) end_connections(settings->network.gateway);
   if (error != 0 || settings->resolver == resolver) return error;
   const uint8_t *part = (const uint8_t *)&settings->resolver;
   char text[128];

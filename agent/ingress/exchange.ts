@@ -17,6 +17,8 @@ export interface Exchange {
   /** In lower case. */
   readonly zone: string;
   readonly upstream: () => Dispatcher;
+  /** Told once when the guest does not begin its answer soon. */
+  readonly waits: () => void;
   /** How long the guest may take to begin its answer, or to go on reading. */
   readonly answerMs: number;
 }
@@ -24,6 +26,9 @@ export interface Exchange {
 const REPEATABLE = new Set(['GET', 'HEAD', 'OPTIONS']);
 /** A kept connection may have been closed, or its sandbox paused, just when it was taken. */
 const STALE = new Set(['UND_ERR_SOCKET', 'UND_ERR_DESTROYED', 'ECONNRESET', 'EPIPE']);
+
+/** After so long, the guest's server may be waiting for another connection to end. */
+const WAITS_AFTER_MS = 200;
 
 const codeOf = (error: Error): unknown => Reflect.get(error, 'code');
 
@@ -95,6 +100,7 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
   readonly #hasBody: boolean;
   #controller: Dispatcher.DispatchController | undefined;
   #timer: NodeJS.Timeout | undefined;
+  #waiting: NodeJS.Timeout | undefined;
 
   constructor(parts: Exchange, hasBody: boolean, settle: (error: Error | undefined) => void) {
     this.#parts = parts;
@@ -112,6 +118,7 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
     this.#controller = controller;
     if (response.destroyed) return controller.abort(new Error('the caller hung up'));
     response.on('close', this.#callerGone);
+    this.#waiting = setTimeout(this.#parts.waits, WAITS_AFTER_MS);
     this.#watch();
   }
 
@@ -131,6 +138,7 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
   ): void {
     if (status < 200) return; // The answer is yet to begin, and in time.
     clearTimeout(this.#timer);
+    clearTimeout(this.#waiting);
     const { request, response, zone } = this.#parts;
     const raw = (controller.rawHeaders ?? []) as (Buffer | string)[];
     const texts = raw.map((each) => (typeof each === 'string' ? each : each.toString('latin1')));
@@ -176,6 +184,7 @@ class AnswerHandler implements Dispatcher.DispatchHandler {
 
   #end(error: Error | undefined): void {
     clearTimeout(this.#timer);
+    clearTimeout(this.#waiting);
     this.#settle(error);
   }
 }

@@ -36,6 +36,8 @@ export interface IngressServerParts {
   /** @throws DoorError */
   readonly open: (ref: PortRef, mayWake: boolean) => Promise<Socket>;
   readonly upstream: (ref: PortRef) => Dispatcher;
+  /** Told when a request waits for the guest's answer. */
+  readonly waits: (ref: PortRef) => void;
   /** A request to the sandbox begins. @returns ends it */
   readonly use: (ref: PortRef) => () => void;
   /** Tells the directory whether a service publishes the port. */
@@ -110,7 +112,7 @@ export class IngressServer {
   }
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { answered, use, upstream, settings, noteService, log } = this.#parts;
+    const { answered, use, upstream, waits, settings, noteService, log } = this.#parts;
     const admission = await this.#admit(request);
     if ('status' in admission) {
       answered(admission.status);
@@ -122,8 +124,11 @@ export class IngressServer {
     try {
       const headers = this.#headersOf(request);
       const { zone, answerMs } = settings;
-      const parts = { request, response, headers, zone, upstream: () => upstream(ref), answerMs };
-      const error = await exchange(parts);
+      const error = await exchange({
+        ...{ request, response, headers, zone, answerMs },
+        upstream: () => upstream(ref),
+        waits: () => waits(ref),
+      });
       if (error instanceof DoorError && error.fault === 'nothing_listens' && route.isServicePort) {
         await noteService(ref, false);
       }

@@ -61,7 +61,11 @@ export class Ingress {
     this.#doors = registry === undefined ? undefined : new SandboxDoors(hostId, registry);
     this.tunnels = new TunnelServer({
       ...{ hostId, clusterSecrets, log },
-      open: async (ref, mayWake) => this.#here().open(ref, mayWake),
+      open: async (ref, mayWake) => {
+        const opened = await this.#here().open(ref, mayWake);
+        this.#retire(ref); // The other host does not say that its request waits.
+        return opened;
+      },
       hold: (ref) => this.#hold(ref),
     });
     registry?.watchStates(({ id, state }) => this.#noteState(id, state));
@@ -107,6 +111,10 @@ export class Ingress {
       }
       case 'use': {
         worker.setUse(message.ref.sandboxId, message.inUse ? this.#hold(message.ref) : undefined);
+        break;
+      }
+      case 'waits': {
+        this.#retire(message.ref);
         break;
       }
       case 'counts': {
@@ -173,6 +181,11 @@ export class Ingress {
     this.#resting.add(sandboxId);
     this.tunnels.drop(sandboxId);
     for (const worker of this.#workers) worker.send({ kind: 'left', sandboxId });
+  }
+
+  /** Has all threads end their idle connections to a port. */
+  #retire(ref: PortRef): void {
+    for (const worker of this.#workers) worker.send({ kind: 'retire', ref });
   }
 
   #count(

@@ -68,6 +68,8 @@ export type Door =
 export type ToMain =
   | { readonly kind: 'listening' }
   | { readonly kind: 'open'; readonly id: number; readonly ref: PortRef; readonly mayWake: boolean }
+  /** A request waits for the guest's answer: kept connections of any thread may be the reason. */
+  | { readonly kind: 'waits'; readonly ref: PortRef }
   /** Requests to the sandbox are under way, or no more. */
   | {
       readonly kind: 'use';
@@ -91,4 +93,6 @@ export type ToWorker =
     }
   /** The sandbox runs no longer: its connections are worth nothing. */
   | { readonly kind: 'left'; readonly sandboxId: string }
+  /** Connections to the port are not to be kept for further requests. */
+  | { readonly kind: 'retire'; readonly ref: PortRef }
   | { readonly kind: 'close' };

@@ -56,6 +56,7 @@ async function main(): Promise<void> {
     find: (routeId, port, token) => reads.find(routeId, port, token),
     open: (ref, mayWake) => doors.open(ref, mayWake),
     upstream: (ref) => upstreams.of(ref),
+    waits: (ref) => tell({ kind: 'waits', ref }),
     use: (ref) => uses.begin(ref),
     answered: (status) => {
       answers[status] = (answers[status] ?? 0) + 1;
@@ -70,7 +71,8 @@ async function main(): Promise<void> {
     if (message.kind === 'left') {
       upstreams.drop(message.sandboxId);
       endUpgraded(message.sandboxId);
-    } else if (message.kind === 'close') runInBackground('ingress.close', close);
+    } else if (message.kind === 'retire') upstreams.retire(message.ref);
+    else if (message.kind === 'close') runInBackground('ingress.close', close);
     else doors.receive(message);
   });
   const close = async (): Promise<void> => {

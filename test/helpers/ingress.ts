@@ -8,7 +8,7 @@ import { routeIdOf } from '../../shared/ids.ts';
 import type { ApiClient } from './api.ts';
 import { Daemon } from './daemon.ts';
 import { processesMarked } from './host.ts';
-import { sandboxPath } from './sandboxes.ts';
+import { outputOf, sandboxPath } from './sandboxes.ts';
 import { waitFor } from './wait.ts';
 
 const ZONE = 'sbx.localhost';
@@ -63,6 +63,15 @@ export async function startBackend(
     (await backend.readLog().catch(() => '')).includes('listening'),
   );
   return backend;
+}
+
+const ONE_AT_A_TIME = new URL('../fixtures/one-at-a-time.py', import.meta.url);
+
+/** Starts a server in a sandbox that serves one connection until it ends, then the next. */
+export async function serveOneAtATime(api: ApiClient, id: string, port: number): Promise<void> {
+  const program = await readFile(ONE_AT_A_TIME, 'utf8');
+  const start = `setsid python3 /root/server.py ${port} >/root/server.log 2>&1 &`;
+  await outputOf(api, id, `cat >/root/server.py <<'END'\n${program}END\n${start}`);
 }
 
 /** Makes a port public. */

@@ -19,6 +19,7 @@ import {
   expose,
   hostOf,
   newPortToken,
+  serveOneAtATime,
   startBackend,
   writeCertificate,
 } from '../helpers/ingress.ts';
@@ -249,6 +250,25 @@ test('connections are kept alive on both sides', async (t) => {
   }
   t.is(ports.size, 1);
   agent.destroy();
+});
+
+test('a server that serves one connection at a time serves callers of all threads', async (t) => {
+  const { api, own, other } = t.context;
+  const { sandbox_id: id } = await createSandbox(api, { ports: [8000] });
+  await serveOneAtATime(api, id, 8000);
+  const host = hostOf(8000, id);
+  await waitFor('the server', async () => (await ask(own, host)).status === 200);
+  // Each of these is of one thread, which keeps its connection to the server.
+  const agents = Array.from({ length: 6 }, () => new Agent({ keepAlive: true, maxSockets: 1 }));
+  t.teardown(() => agents.forEach((agent) => agent.destroy()));
+  const statuses: number[] = [];
+  for (let round = 0; round < 3; round += 1) {
+    for (const agent of agents) statuses.push((await ask(own, host, '/', { agent })).status);
+    const together = agents.slice(0, 3).map((agent) => ask(own, host, '/', { agent }));
+    for (const { status } of await Promise.all(together)) statuses.push(status);
+    statuses.push((await ask(other, host)).status, (await ask(own, host)).status);
+  }
+  t.deepEqual([...new Set(statuses)], [200], statuses.join(' '));
 });
 
 test('trailers of an answer pass', async (t) => {

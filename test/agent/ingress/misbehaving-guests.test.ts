@@ -71,6 +71,7 @@ async function start(
     }),
     open,
     upstream: () => pool,
+    waits: () => undefined,
     use: () => () => undefined,
     noteService: async () => undefined,
     answered: () => undefined,

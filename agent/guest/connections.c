@@ -1,0 +1,154 @@
+#define _GNU_SOURCE
+#include "connections.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+enum {
+  NFS_PORT = 2049,
+  ANSWER_BYTES = 16 * 1024,
+  ROUNDS_MAX = 8, /* While the kernel lists connections, those that end may hide others. */
+  NETWORKS_MAX = 64,
+  PROCESSES_MAX = 4096,
+  ANSWER_SECONDS = 1,
+};
+
+#define HAS_ENDED (1U << TCP_CLOSE | 1U << TCP_TIME_WAIT | 1U << TCP_LISTEN)
+
+struct diag_request {
+  struct nlmsghdr header;
+  struct inet_diag_req_v2 body;
+};
+
+static struct diag_request request_of(uint16_t type, uint16_t flags, uint8_t family) {
+  return (struct diag_request){
+      .header = {.nlmsg_len = sizeof(struct diag_request),
+                 .nlmsg_type = type,
+                 .nlmsg_flags = (uint16_t)(NLM_F_REQUEST | flags)},
+      .body = {.sdiag_family = family, .sdiag_protocol = IPPROTO_TCP, .idiag_states = ~HAS_ENDED},
+  };
+}
+
+static int open_diag(void) {
+  struct timeval patience = {.tv_sec = ANSWER_SECONDS};
+  int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+  if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  return fd;
+}
+
+/* A socket of IPv6 may have a connection over IPv4. */
+static bool is_with(const struct inet_diag_msg *found, uint32_t address) {
+  const uint32_t *peer = found->id.idiag_dst;
+  if (ntohs(found->id.idiag_dport) == NFS_PORT) return false;
+  if (found->idiag_family == AF_INET) return peer[0] == address;
+  return peer[0] == 0 && peer[1] == 0 && peer[2] == htonl(0xffff) && peer[3] == address;
+}
+
+static bool end_connection(int fd, const struct inet_diag_msg *found) {
+  char answer[512];
+  struct diag_request request = request_of(SOCK_DESTROY, NLM_F_ACK, found->idiag_family);
+  struct nlmsgerr error;
+  request.body.id = found->id;
+  if (send(fd, &request, sizeof request, 0) < 0) return false;
+  ssize_t got = recv(fd, answer, sizeof answer, 0);
+  if (got < (ssize_t)(sizeof(struct nlmsghdr) + sizeof error)) return false;
+  memcpy(&error, answer + sizeof(struct nlmsghdr), sizeof error);
+  return error.error == 0;
+}
+
+/* Reads one part of a list. True while there is more; adds how many connections were ended. */
+static bool end_listed(int list, int ender, uint32_t address, int *ended) {
+  static _Alignas(struct nlmsghdr) char part[ANSWER_BYTES];
+  ssize_t got = recv(list, part, sizeof part, 0);
+  if (got <= 0) return false;
+  size_t left = (size_t)got;
+  for (struct nlmsghdr *each = (void *)part; NLMSG_OK(each, left);
+       each = NLMSG_NEXT(each, left)) {
+    if (each->nlmsg_type != SOCK_DIAG_BY_FAMILY) return false; /* The end, or an error. */
+    if (each->nlmsg_len < NLMSG_LENGTH(sizeof(struct inet_diag_msg))) return false;
+    const struct inet_diag_msg *found = NLMSG_DATA(each);
+    if (is_with(found, address) && end_connection(ender, found)) (*ended)++;
+  }
+  return true;
+}
+
+static int end_family(uint8_t family, uint32_t address) {
+  int ended = 0, list = open_diag(), ender = open_diag();
+  struct diag_request request = request_of(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, family);
+  if (list >= 0 && ender >= 0 && send(list, &request, sizeof request, 0) > 0)
+    while (end_listed(list, ender, address, &ended)) continue;
+  if (list >= 0) close(list);
+  if (ender >= 0) close(ender);
+  return ended;
+}
+
+static void end_in_network(uint32_t address) {
+  for (int round = 0; round < ROUNDS_MAX; round++)
+    if (end_family(AF_INET, address) + end_family(AF_INET6, address) == 0) return;
+}
+
+/* Without further interfaces nothing reaches another network of this guest. */
+static bool has_only_first_interfaces(void) {
+  int count = 0;
+  struct if_nameindex *all = if_nameindex();
+  for (struct if_nameindex *each = all; all != NULL && each->if_name != NULL; each++) count++;
+  if (all != NULL) if_freenameindex(all);
+  return count <= 2;
+}
+
+static bool is_new(ino_t network, ino_t *known, int *count) {
+  for (int index = 0; index < *count; index++)
+    if (known[index] == network) return false;
+  if (*count == NETWORKS_MAX) return false;
+  known[(*count)++] = network;
+  return true;
+}
+
+static void end_in_network_of(const char *process, uint32_t address, ino_t *known, int *count) {
+  char path[300];
+  struct stat network;
+  snprintf(path, sizeof path, "/proc/%s/ns/net", process);
+  if (stat(path, &network) != 0 || !is_new(network.st_ino, known, count)) return;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  if (setns(fd, CLONE_NEWNET) == 0) end_in_network(address);
+  close(fd);
+}
+
+static void end_in_other_networks(uint32_t address) {
+  ino_t known[NETWORKS_MAX];
+  int count = 0, left = PROCESSES_MAX;
+  struct stat own;
+  int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+  DIR *all = home < 0 || fstat(home, &own) != 0 ? NULL : opendir("/proc");
+  if (all != NULL) known[count++] = own.st_ino;
+  for (struct dirent *each; all != NULL && left > 0 && (each = readdir(all)) != NULL;) {
+    if (!isdigit((unsigned char)each->d_name[0])) continue;
+    left--;
+    end_in_network_of(each->d_name, address, known, &count);
+  }
+  if (all != NULL) closedir(all);
+  if (count > 1) setns(home, CLONE_NEWNET);
+  if (home >= 0) close(home);
+}
+
+void end_connections(uint32_t address) {
+  end_in_network(address);
+  if (!has_only_first_interfaces()) end_in_other_networks(address);
+}
