@@ -321,6 +321,7 @@ export const LIMITS = {
   networkHeaderValueLengthMax: 8 * KiB,
   networkForwardUrlLengthMax: 2 * KiB,
   networkDrainMsMax: 10 * MINUTE_MS, // How long a pause waits for requests that its policy names.
+  networkAddressesKeptMax: 2_048, // Addresses of a policy's names, over a pause and in a copy.
   networkPolicyBytesMax: 128 * KiB, // Bytes of JSON, within a job and a row of the journal.
 
   // Process sessions

@@ -52,12 +52,24 @@ static int open_diag(void) {
   return fd;
 }
 
-/* A socket of IPv6 may have a connection over IPv4. */
-static bool is_with(const struct inet_diag_msg *found, uint32_t address) {
-  const uint32_t *peer = found->id.idiag_dst;
-  if (ntohs(found->id.idiag_dport) == NFS_PORT) return false;
-  if (found->idiag_family == AF_INET) return peer[0] == address;
-  return peer[0] == 0 && peer[1] == 0 && peer[2] == htonl(0xffff) && peer[3] == address;
+/* The connections to end: those from one address, or to one. 0 stands for none. */
+struct match {
+  uint32_t own, gateway;
+};
+
+/* A socket of IPv6 may have a connection over IPv4. 0 if it has none. */
+static uint32_t address_of(uint8_t family, const uint32_t *address) {
+  if (family == AF_INET) return address[0];
+  bool is_mapped = address[0] == 0 && address[1] == 0 && address[2] == htonl(0xffff);
+  return is_mapped ? address[3] : 0;
+}
+
+static bool matches(const struct inet_diag_msg *found, const struct match *match) {
+  uint32_t near = address_of(found->idiag_family, found->id.idiag_src);
+  uint32_t far = address_of(found->idiag_family, found->id.idiag_dst);
+  if (far == 0 || far == match->own) return false;
+  if (far == match->gateway && ntohs(found->id.idiag_dport) == NFS_PORT) return false;
+  return far == match->gateway || near == match->own;
 }
 
 static bool end_connection(int fd, const struct inet_diag_msg *found) {
@@ -73,34 +85,33 @@ static bool end_connection(int fd, const struct inet_diag_msg *found) {
 }
 
 /* Reads one part of a list. True while there is more; adds how many connections were ended. */
-static bool end_listed(int list, int ender, uint32_t address, int *ended) {
+static bool end_listed(int list, int ender, const struct match *match, int *ended) {
   static _Alignas(struct nlmsghdr) char part[ANSWER_BYTES];
   ssize_t got = recv(list, part, sizeof part, 0);
   if (got <= 0) return false;
   size_t left = (size_t)got;
-  for (struct nlmsghdr *each = (void *)part; NLMSG_OK(each, left);
-       each = NLMSG_NEXT(each, left)) {
+  for (struct nlmsghdr *each = (void *)part; NLMSG_OK(each, left); each = NLMSG_NEXT(each, left)) {
     if (each->nlmsg_type != SOCK_DIAG_BY_FAMILY) return false; /* The end, or an error. */
     if (each->nlmsg_len < NLMSG_LENGTH(sizeof(struct inet_diag_msg))) return false;
     const struct inet_diag_msg *found = NLMSG_DATA(each);
-    if (is_with(found, address) && end_connection(ender, found)) (*ended)++;
+    if (matches(found, match) && end_connection(ender, found)) (*ended)++;
   }
   return true;
 }
 
-static int end_family(uint8_t family, uint32_t address) {
+static int end_family(uint8_t family, const struct match *match) {
   int ended = 0, list = open_diag(), ender = open_diag();
   struct diag_request request = request_of(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, family);
   if (list >= 0 && ender >= 0 && send(list, &request, sizeof request, 0) > 0)
-    while (end_listed(list, ender, address, &ended)) continue;
+    while (end_listed(list, ender, match, &ended)) continue;
   if (list >= 0) close(list);
   if (ender >= 0) close(ender);
   return ended;
 }
 
-static void end_in_network(uint32_t address) {
+static void end_in_network(const struct match *match) {
   for (int round = 0; round < ROUNDS_MAX; round++)
-    if (end_family(AF_INET, address) + end_family(AF_INET6, address) == 0) return;
+    if (end_family(AF_INET, match) + end_family(AF_INET6, match) == 0) return;
 }
 
 /* Without further interfaces nothing reaches another network of this guest. */
@@ -120,18 +131,19 @@ static bool is_new(ino_t network, ino_t *known, int *count) {
   return true;
 }
 
-static void end_in_network_of(const char *process, uint32_t address, ino_t *known, int *count) {
+static void end_in_network_of(const char *process, const struct match *match, ino_t *known,
+                              int *count) {
   char path[300];
   struct stat network;
   snprintf(path, sizeof path, "/proc/%s/ns/net", process);
   if (stat(path, &network) != 0 || !is_new(network.st_ino, known, count)) return;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
-  if (setns(fd, CLONE_NEWNET) == 0) end_in_network(address);
+  if (setns(fd, CLONE_NEWNET) == 0) end_in_network(match);
   close(fd);
 }
 
-static void end_in_other_networks(uint32_t address) {
+static void end_in_other_networks(const struct match *match) {
   ino_t known[NETWORKS_MAX];
   int count = 0, left = PROCESSES_MAX;
   struct stat own;
@@ -141,14 +153,15 @@ static void end_in_other_networks(uint32_t address) {
   for (struct dirent *each; all != NULL && left > 0 && (each = readdir(all)) != NULL;) {
     if (!isdigit((unsigned char)each->d_name[0])) continue;
     left--;
-    end_in_network_of(each->d_name, address, known, &count);
+    end_in_network_of(each->d_name, match, known, &count);
   }
   if (all != NULL) closedir(all);
   if (count > 1) setns(home, CLONE_NEWNET);
   if (home >= 0) close(home);
 }
 
-void end_connections(uint32_t address) {
-  end_in_network(address);
-  if (!has_only_first_interfaces()) end_in_other_networks(address);
+void end_connections(uint32_t own, uint32_t gateway) {
+  const struct match here = {own, gateway}, elsewhere = {0, gateway};
+  end_in_network(&here);
+  if (!has_only_first_interfaces()) end_in_other_networks(&elsewhere);
 }

@@ -3,7 +3,8 @@
 #include <stdint.h>
 
 /*
- * Ends the connections with an address, in network byte order, except NFS mounts, which reconnect:
- * their owners get ECONNABORTED. A kernel that cannot end any leaves them as they are.
+ * Ends the connections that leave the guest by its own address, and those of other networks inside
+ * it with the gateway, except NFS mounts, which reconnect: their owners get ECONNABORTED. A kernel
+ * that cannot end any leaves them as they are. Addresses are in network byte order.
  */
-void end_connections(uint32_t address);
+void end_connections(uint32_t own, uint32_t gateway);

@@ -195,8 +195,9 @@ static int set_network(const struct settings *settings) {
   static uint32_t resolver;
   int error = 0;
   if (settings->network.interface[0] != '\0') error = configure_network(&settings->network);
-  /* Frozen, this is a copy, or was paused: its connections from the host have no other end. */
-  if (is_frozen() && settings->network.gateway != 0) end_connections(settings->network.gateway);
+  /* Frozen, this is a copy, or was paused: its connections with others have no other end. */
+  if (is_frozen() && settings->network.gateway != 0)
+    end_connections(settings->network.address, settings->network.gateway);
   if (error != 0 || settings->resolver == resolver) return error;
   const uint8_t *part = (const uint8_t *)&settings->resolver;
   char text[128];

@@ -34,6 +34,12 @@ export interface SandboxBase {
   };
 }
 
+/**
+ * The addresses that names of a policy's rules resolved to: by the set of the rule, with the time
+ * until which each counts, in seconds since the epoch.
+ */
+export type NameAddresses = Readonly<Record<string, Readonly<Record<string, number>>>>;
+
 /** A sandbox as its host's journal has it. */
 export interface SandboxRow {
   readonly id: string;
@@ -46,6 +52,8 @@ export interface SandboxRow {
   readonly network: ShownNetworkPolicy;
   /** The same sealed, with its secrets; undefined when it has none. */
   readonly networkSealed: string | undefined;
+  /** Addresses of the policy's names that its memory may know, while it does not run. */
+  readonly nameAddresses?: NameAddresses | undefined;
   readonly rootDiskId: string;
   readonly parentId: string | undefined;
   /** The snapshot that it was created from. */
@@ -95,6 +103,7 @@ const table = {
     'image',
     'network',
     'network_sealed',
+    'name_addresses',
     'root_disk_id',
     'parent_id',
     'snapshot_id',
@@ -141,6 +150,7 @@ const valuesOf = (row: SandboxRow): Value[] => [
   row.image === undefined ? null : JSON.stringify(row.image),
   JSON.stringify(row.network),
   row.networkSealed ?? null,
+  row.nameAddresses === undefined ? null : JSON.stringify(row.nameAddresses),
   row.rootDiskId,
   row.parentId ?? null,
   row.snapshotId ?? null,
@@ -180,6 +190,11 @@ function imageOf(row: Row): SandboxBase | undefined {
   return image === undefined ? undefined : (parseJson(image) as SandboxBase);
 }
 
+export function toNameAddresses(row: Row): NameAddresses | undefined {
+  const addresses = text(row['name_addresses']);
+  return addresses === undefined ? undefined : (parseJson(addresses) as NameAddresses);
+}
+
 const toSandbox = (row: Row): SandboxRow => ({
   id: String(row['id']),
   accountId: String(row['account_id']),
@@ -188,6 +203,7 @@ const toSandbox = (row: Row): SandboxRow => ({
   image: imageOf(row),
   network: parseJson(String(row['network'])) as ShownNetworkPolicy,
   networkSealed: text(row['network_sealed']),
+  nameAddresses: toNameAddresses(row),
   rootDiskId: String(row['root_disk_id']),
   parentId: text(row['parent_id']),
   snapshotId: text(row['snapshot_id']),

@@ -2,7 +2,7 @@ import { parseJson } from '../../shared/json.ts';
 import type { ShownNetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import type { SnapshotStatus } from '../../shared/schemas/snapshot-record.ts';
-import type { SandboxBase } from './sandbox-journal.ts';
+import { type NameAddresses, type SandboxBase, toNameAddresses } from './sandbox-journal.ts';
 import { all, type Database, insertRow, type Row, run, saveRow, type Value } from './sqlite.ts';
 
 /** A snapshot as its host's journal has it. */
@@ -20,6 +20,8 @@ export interface SnapshotRow {
   readonly network: ShownNetworkPolicy;
   /** The same sealed for this snapshot, with its secrets; undefined when it has none. */
   readonly networkSealed: string | undefined;
+  /** Addresses of the policy's names that its memory may know. */
+  readonly nameAddresses?: NameAddresses | undefined;
   readonly rootDiskId: string;
   /** Owner of its empty top layer; no process runs under this uid. */
   readonly uid: number;
@@ -43,6 +45,7 @@ const table = {
     'image',
     'network',
     'network_sealed',
+    'name_addresses',
     'root_disk_id',
     'uid',
     'state',
@@ -64,6 +67,7 @@ const valuesOf = (row: SnapshotRow): Value[] => [
   row.image === undefined ? null : JSON.stringify(row.image),
   JSON.stringify(row.network),
   row.networkSealed ?? null,
+  row.nameAddresses === undefined ? null : JSON.stringify(row.nameAddresses),
   row.rootDiskId,
   row.uid,
   row.state,
@@ -92,6 +96,7 @@ const toSnapshot = (row: Row): SnapshotRow => ({
   image: imageOf(row),
   network: parseJson(String(row['network'])) as ShownNetworkPolicy,
   networkSealed: text(row['network_sealed']),
+  nameAddresses: toNameAddresses(row),
   rootDiskId: String(row['root_disk_id']),
   uid: Number(row['uid']),
   state: String(row['state']) as SnapshotRow['state'],

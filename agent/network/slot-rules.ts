@@ -36,6 +36,14 @@ const rateOf = (perSecond: number, burst: number): string =>
   `${perSecond}/second burst ${burst} packets`;
 const DNS_RATE = rateOf(LIMITS.dnsPacketsPerSecondMax, LIMITS.dnsPacketsPerSecondMax);
 const TCP_RATE = rateOf(LIMITS.newConnectionsPerSecondMax, LIMITS.newConnectionsBurstMax);
+/**
+ * Packets over TCP that begin no connection and belong to none: after a resume or in a fork. The
+ * kernel takes them for a new connection, but the end of one for invalid.
+ */
+const STRAY = [
+  'ct state new tcp flags & (fin | syn | rst) == 0',
+  'ct state invalid tcp flags & (fin | syn | rst) == fin',
+] as const;
 const PROHIBITED = 'reject with icmp type admin-prohibited';
 
 interface Chain {
@@ -45,6 +53,17 @@ interface Chain {
   readonly policy: 'accept' | 'drop';
   readonly rules: readonly string[];
 }
+
+/**
+ * Resets the connections of stray packets, wherever these go: before the policy, which would judge
+ * them as new connections, so that the answer says nothing about it or about the other end. More
+ * than new connections may come are dropped.
+ */
+const resets = (match: string): string[] =>
+  STRAY.flatMap((stray) => [
+    `${match} ${stray} limit rate ${TCP_RATE} reject with tcp reset`,
+    `${match} ${stray} drop`,
+  ]);
 
 /** The chains of a slot that the kernel calls. None of them says what the guest may reach. */
 function baseChains(plan: SlotPlan): Record<string, Chain> {
@@ -70,6 +89,7 @@ function baseChains(plan: SlotPlan): Record<string, Chain> {
       ...{ type: 'filter', hook: 'input', priority: 'filter', policy: 'drop' },
       rules: [
         'ct state established,related accept',
+        ...resets(`${fromGuest} ip daddr ${gatewayAddress}`),
         // The policy's chain has sent it to the slot's own resolver.
         `${fromGuest} ip daddr ${gatewayAddress} meta l4proto { tcp, udp } ct status dnat accept`,
         `iifname "${uplink}" ip saddr ${routerAddress} ${DNS} accept`,
@@ -81,6 +101,7 @@ function baseChains(plan: SlotPlan): Record<string, Chain> {
       ...{ type: 'filter', hook: 'forward', priority: 'filter', policy: 'drop' },
       rules: [
         'ct state established,related accept',
+        ...resets(fromGuest),
         'ct state invalid drop',
         // Each has an entry in the tables of router and host, which are there for all sandboxes.
         // The count leaves out TCP that has ended, although its entries stay for a while.
@@ -94,6 +115,8 @@ function baseChains(plan: SlotPlan): Record<string, Chain> {
       ...{ type: 'filter', hook: 'output', priority: 'filter', policy: 'drop' },
       rules: [
         'ct state established,related accept',
+        // The answer to a packet that the kernel took for invalid belongs to no connection either.
+        `oifname "${tap}" ip daddr ${guestAddress} tcp flags & rst == rst accept`,
         // Packets for the guest's ports come from its gateway.
         `oifname "${tap}" ip saddr ${gatewayAddress} ip daddr ${guestAddress} meta l4proto tcp accept`,
         `oifname "${uplink}" ip daddr ${routerAddress} ${ROUTER_DNS} accept`,

@@ -45,7 +45,7 @@ export type Origin = Pick<
   SandboxRow,
   'id' | 'accountId' | 'config' | 'environment' | 'image' | 'network' | 'networkSealed'
 > &
-  Partial<Pick<SandboxRow, 'parentId' | 'snapshotId'>>;
+  Partial<Pick<SandboxRow, 'parentId' | 'snapshotId' | 'nameAddresses'>>;
 
 /** The machine of a new sandbox and its user on the host. */
 export type Owner = Pick<PrewarmedMachine, 'vmId' | 'uid'>;

@@ -9,7 +9,7 @@ import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
 import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
-import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import type { NameAddresses, SandboxRow } from '../journal/sandbox-journal.ts';
 import { Mailbox } from '../queues/mailbox.ts';
 import { ActionGate } from './action-gate.ts';
 import { CopyGate, copyMsMax } from './copy-gate.ts';
@@ -33,8 +33,8 @@ import {
 import { SandboxDeletion } from './sandbox-deletion.ts';
 import { endOverdueTransition, handleMachineEvent } from './sandbox-events.ts';
 import { PauseDrain } from './pause-drain.ts';
-import { replacePolicy } from './sandbox-network.ts';
 import { releaseDisks } from './sandbox-cleanup.ts';
+import { nameAddresses, replacePolicy } from './sandbox-network.ts';
 import { beginDrainOrPause, beginPause, cancelPause } from './sandbox-pause.ts';
 import { giveUpAtLast, recoverSandbox } from './sandbox-recovery.ts';
 import { beginStop, newDiskCheckpoint, stopPaused } from './sandbox-rest.ts';
@@ -273,7 +273,10 @@ export class SandboxActor {
       this.#context.sandbox.touch();
       return { copied: this.#copyTo(child), inherited: inherits };
     });
-    return { state: await copied, inherited };
+    const state = await copied;
+    // Read after the memory was copied, which may know all of them by then.
+    const known = await this.nameAddresses();
+    return { state, inherited: { ...inherited, nameAddresses: known } };
   }
 
   /**
@@ -326,6 +329,11 @@ export class SandboxActor {
       this.#isNetworkChanging = false;
     }
     await this.#context.sandbox.publish();
+  }
+
+  /** The addresses of its policy's names that its memory may know. */
+  nameAddresses(): Promise<NameAddresses | undefined> {
+    return nameAddresses(this.#context);
   }
 
   /** Decisions about the sandbox's connections. */

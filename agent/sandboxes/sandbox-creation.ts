@@ -3,10 +3,11 @@ import { toError } from '../../shared/errors.ts';
 import type { SandboxRow } from '../journal/sandbox-journal.ts';
 import { repeatUntilDone } from '../queues/until-done.ts';
 import type { SandboxContext } from './sandbox-context.ts';
+import type { StoredPolicy } from './sandbox-policies.ts';
 import { type StartState, withResources } from './sandbox-start.ts';
 
 /** The fields that a fork has from its source, as that was when the copy began. */
-export type Inherited = Pick<SandboxRow, 'config' | 'environment' | 'network' | 'networkSealed'>;
+export type Inherited = Pick<SandboxRow, 'config' | 'environment'> & StoredPolicy;
 
 /** A copy of another sandbox's disk and memory. */
 export interface Copied {

@@ -1,7 +1,8 @@
 import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
-import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import type { NameAddresses, SandboxRow } from '../journal/sandbox-journal.ts';
+import { planSlot } from '../network/slot.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { trustOwnAuthority } from './trust-authority.ts';
@@ -27,6 +28,16 @@ export async function replacePolicy(context: SandboxContext, policy: NetworkPoli
     const message = 'the network policy could not be replaced; the former one counts; try again';
     throw new AppError('unavailable', message, { cause: error });
   }
+}
+
+/** The addresses of its policy's names that the sandbox's memory may know. */
+export function nameAddresses({
+  sandbox,
+  deps,
+}: SandboxContext): Promise<NameAddresses | undefined> {
+  const { row } = sandbox;
+  const plan = row.slot === undefined ? undefined : planSlot(deps.hostId, row.slot);
+  return deps.policies.learnt(row, plan);
 }
 
 async function applyPolicy({ deps }: SandboxContext, row: SandboxRow): Promise<void> {

@@ -6,6 +6,7 @@ import { settledWithin } from '../../shared/settled-within.ts';
 import { monotonicNow } from '../system/monotonic-clock.ts';
 import type { MachineEnd } from './machine-driver.ts';
 import type { SandboxContext } from './sandbox-context.ts';
+import { nameAddresses } from './sandbox-network.ts';
 import { finish, rest, toExitMessage } from './sandbox-rest.ts';
 
 /* Pausing a running sandbox; when that fails or is cancelled, the sandbox continues to run. */
@@ -85,7 +86,8 @@ export async function handlePaused(context: SandboxContext, exitMessage?: string
   context.current.machine?.detach();
   await context.execs.loseAll('cancelled', PAUSED);
   context.processes.disconnect();
-  const change = exitMessage === undefined ? {} : { exitMessage };
+  const learnt = { nameAddresses: await nameAddresses(context) };
+  const change = exitMessage === undefined ? learnt : { ...learnt, exitMessage };
   await rest(context, 'paused', change, exitMessage ?? 'the checkpoint is durable');
 }
 

@@ -4,12 +4,12 @@ import { parseNetworkPolicy, redactPolicy } from '../../shared/network/parse-pol
 import type { NetworkDecision } from '../../shared/schemas/network-decision.ts';
 import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
 import { reseal, type Ring, seal, unseal } from '../../shared/secrets.ts';
-import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import type { NameAddresses, SandboxRow } from '../journal/sandbox-journal.ts';
 import type { SlotPolicies } from '../network/policy/slot-policies.ts';
 import type { SlotPlan } from '../network/slot.ts';
 
 /** A policy as the journal has it. */
-export type StoredPolicy = Pick<SandboxRow, 'network' | 'networkSealed'>;
+export type StoredPolicy = Pick<SandboxRow, 'network' | 'networkSealed' | 'nameAddresses'>;
 
 /** A stored policy and whose it is: secrets are sealed for one id. */
 type OwnedPolicy = StoredPolicy & Pick<SandboxRow, 'id'>;
@@ -54,10 +54,9 @@ export class SandboxPolicies {
 
   /** The policy of one sandbox or snapshot, stored for another. */
   copy(row: OwnedPolicy, sandboxId: string): StoredPolicy {
-    if (row.networkSealed === undefined) {
-      return { network: row.network, networkSealed: undefined };
-    }
-    return this.store(sandboxId, this.#open(row));
+    const { network, networkSealed, nameAddresses } = row;
+    if (networkSealed === undefined) return { network, networkSealed, nameAddresses };
+    return { ...this.store(sandboxId, this.#open(row)), nameAddresses };
   }
 
   /**
@@ -77,7 +76,17 @@ export class SandboxPolicies {
 
   /** Applies the row's policy to its slot. @throws Error when that fails */
   async apply(plan: SlotPlan, row: SandboxRow): Promise<void> {
-    await this.#slots?.apply(plan, row.id, this.#open(row));
+    // A guest that boots asks for the addresses again.
+    const learnt = row.state === 'pending_resume' ? row.nameAddresses : undefined;
+    await this.#slots?.apply(plan, row.id, this.#open(row), learnt);
+  }
+
+  /**
+   * The addresses of its policy's names that the guest of a sandbox may know.
+   * @param plan its slot; undefined when it has none
+   */
+  async learnt(row: SandboxRow, plan: SlotPlan | undefined): Promise<NameAddresses | undefined> {
+    return plan === undefined ? row.nameAddresses : this.#slots?.learnt(plan, this.#open(row));
   }
 
   /**

@@ -193,6 +193,7 @@ export async function handleStarted(context: SandboxContext, machine: Machine): 
     'running',
     {
       checkpoint: undefined,
+      nameAddresses: undefined, // Its slot has them.
       runningAt: new Date().toISOString(),
       runningSince: now,
       expiresAt: now + sandbox.row.config.maxTtlSeconds * 1000,

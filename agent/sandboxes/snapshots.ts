@@ -89,7 +89,8 @@ export class Snapshots {
       }
       const policy = this.#deps.policies.copy(source.row, snapshotId);
       await this.#holdImage(snapshotId, image);
-      await snapshot.insert({ config, environment, image, ...policy });
+      const nameAddresses = await source.nameAddresses();
+      await snapshot.insert({ config, environment, image, ...policy, nameAddresses });
     };
     try {
       await snapshot.make(() => source.snapshot({ vmId: snapshotId, uid }, begin));

@@ -1,4 +1,4 @@
-import type { SlotPolicies } from '../../agent/network/policy/slot-policies.ts';
+import type { LearntAddresses, SlotPolicies } from '../../agent/network/policy/slot-policies.ts';
 import type { SlotPlan } from '../../agent/network/slot.ts';
 import type { NetworkDecision } from '../../shared/schemas/network-decision.ts';
 import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
@@ -11,9 +11,22 @@ export class InMemoryPolicies implements SlotPolicies {
   /** A gate at which a test may delay or fail an application. */
   applying: (policy: NetworkPolicy) => Promise<void> = () => Promise.resolve();
 
-  async apply({ index }: SlotPlan, _sandboxId: string, policy: NetworkPolicy): Promise<void> {
+  /** Addresses of names, by the slot's number. */
+  readonly addresses = new Map<number, LearntAddresses>();
+
+  async apply(
+    { index }: SlotPlan,
+    _sandboxId: string,
+    policy: NetworkPolicy,
+    learnt?: LearntAddresses,
+  ): Promise<void> {
     await this.applying(policy);
     this.applied.set(index, policy);
+    if (learnt !== undefined) this.addresses.set(index, learnt);
+  }
+
+  async learnt({ index }: SlotPlan): Promise<LearntAddresses | undefined> {
+    return this.addresses.get(index);
   }
 
   /** A gate at which a test may delay a pause. */

@@ -45,3 +45,32 @@ export async function keepsNetwork(
   await removeSandbox(api, child);
   await removeSandbox(api, id);
 }
+
+/**
+ * Asserts that a connection ends at once, with an error, when its sandbox has been resumed or is a
+ * copy, and that both reach the addresses which they knew by an allowed name.
+ * @param name the server that echoes at port 7000; the sandbox may reach nothing else
+ */
+export async function keepsAddresses(
+  t: ExecutionContext,
+  api: ApiClient,
+  name: string,
+  { copiesMemory }: { readonly copiesMemory: boolean },
+): Promise<void> {
+  const network = { egress: { default: 'deny', allow: [name] } };
+  const { sandbox_id: id } = await createSandbox(api, { network });
+  const program = await putProgram(api, id, 'over-pause.py');
+  const begin = `setsid ${program} ${name} 7000 /tmp/go >/tmp/log 2>&1 &`;
+  await outputOf(api, id, `${begin} until grep -q . /tmp/log; do sleep 0.1; done`);
+  const { sandbox_id: child } = await forkSandbox(api, id);
+  await bring(api, id, 'pause', 'paused');
+  await bring(api, id, 'resume', 'running');
+  const end =
+    'touch /tmp/go; until [ $(wc -l </tmp/log) -gt 1 ]; do sleep 0.1; done; tail -1 /tmp/log';
+  for (const each of copiesMemory ? [id, child] : [id]) {
+    const told = (await outputOf(api, each, end)).trim();
+    t.regex(told, /^ECONN(?:RESET|ABORTED) answered$/u, each === id ? 'after a resume' : 'a copy');
+  }
+  await removeSandbox(api, child);
+  await removeSandbox(api, id);
+}

@@ -1,7 +1,13 @@
 /* Networks of sandboxes that are containers, from inside them as root. */
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
-import { keepsNetwork, probeFrom, putProgram, seenAs } from '../helpers/network-checks.ts';
+import {
+  keepsAddresses,
+  keepsNetwork,
+  probeFrom,
+  putProgram,
+  seenAs,
+} from '../helpers/network-checks.ts';
 import { Outside } from '../helpers/outside.ts';
 import {
   beginExec,
@@ -17,6 +23,7 @@ const test = anyTest as TestFn<{ outside: Outside; stack: Stack; api: ApiClient 
 test.before(async (t) => {
   const outside = await Outside.open();
   await outside.serve('http', 80);
+  await outside.serve('tcp-echo', 7000);
   // Prewarmed ones have their link before they are anybody's.
   const settings = { ...containerSettings(), SANDBOX_PREWARMED: '1', ...outside.settings };
   const stack = await Stack.start(settings);
@@ -51,3 +58,6 @@ test('root in a container has a network that it cannot change, and low ports', a
 
 test('a container has its network again after a pause, a fork, a stop', (t) =>
   keepsNetwork(t, t.context.api, t.context.outside.hostAddress));
+
+test('a connection ends at once over a pause and in a copy, and known addresses stay allowed', (t) =>
+  keepsAddresses(t, t.context.api, 'outside.test', { copiesMemory: false }));

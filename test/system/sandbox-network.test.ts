@@ -4,7 +4,13 @@ import { createServer, type AddressInfo } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
-import { keepsNetwork, probeFrom, putProgram, seenAs } from '../helpers/network-checks.ts';
+import {
+  keepsAddresses,
+  keepsNetwork,
+  probeFrom,
+  putProgram,
+  seenAs,
+} from '../helpers/network-checks.ts';
 import { Outside } from '../helpers/outside.ts';
 import {
   beginExec,
@@ -97,6 +103,9 @@ test('root in a sandbox gets around no policy', async (t) => {
 
 test('a sandbox has its network again after a pause, a fork, a stop', (t) =>
   keepsNetwork(t, t.context.api, t.context.outside.hostAddress));
+
+test('a connection ends at once over a pause and in a copy, and known addresses stay allowed', (t) =>
+  keepsAddresses(t, t.context.api, 'outside.test', { copiesMemory: true }));
 
 test('an agent that is killed and started again keeps connections of its sandboxes', async (t) => {
   const { api, outside, stack } = t.context;

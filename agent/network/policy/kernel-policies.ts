@@ -10,6 +10,7 @@ import {
 import type { NetworkDecision } from '../../../shared/schemas/network-decision.ts';
 import type { NetworkPolicy } from '../../../shared/schemas/network-policy.ts';
 import { sha256 } from '../../../shared/secrets.ts';
+import { MiB } from '../../../shared/units.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import type { HostGroups } from '../../system/helper-group.ts';
 import { run } from '../../system/spawn.ts';
@@ -20,10 +21,11 @@ import { NAMES_PORT, PROXIED_MARK } from '../router-plan.ts';
 import type { SlotNamespaces } from '../slot-namespace.ts';
 import type { SlotPlan } from '../slot.ts';
 import { mergeDecisions, readDecisions, withSteadyTimes } from './decisions.ts';
+import { learntElements, readLearnt } from './learnt-addresses.ts';
 import { DECISIONS, TABLE } from './policy-names.ts';
-import { policyRules, type PolicySurroundings } from './policy-rules.ts';
+import { policyRules, type PolicySurroundings, setsOf } from './policy-rules.ts';
 import { resolverCommand } from './resolver-config.ts';
-import type { PolicyProxy, SlotPolicies } from './slot-policies.ts';
+import type { LearntAddresses, PolicyProxy, SlotPolicies } from './slot-policies.ts';
 
 /**
  * A slot whose policy needs the proxy also has a resolver of its own, which fills the rules' sets
@@ -35,11 +37,19 @@ type Side = keyof typeof SIDES;
 
 /** Names the set that says which policy is loaded, and which side its resolver has. */
 const MARKER = /^policy_(?<print>[0-9a-f]{16})_(?<side>[abn])$/u;
-const DECISIONS_BYTES_MAX = 1024 * 1024;
+const SETS_BYTES_MAX = 16 * MiB;
 
 interface Loaded {
   readonly print: string;
   readonly side: Side | undefined;
+}
+
+interface Loading {
+  readonly print: string;
+  /** Names of the slot's sets. */
+  readonly sets: readonly string[];
+  readonly former: Side | undefined;
+  readonly learnt: LearntAddresses;
 }
 
 interface Applied {
@@ -86,7 +96,12 @@ export class KernelPolicies implements SlotPolicies {
     this.#log = log;
   }
 
-  async apply(plan: SlotPlan, sandboxId: string, policy: NetworkPolicy): Promise<void> {
+  async apply(
+    plan: SlotPlan,
+    sandboxId: string,
+    policy: NetworkPolicy,
+    learnt: LearntAddresses = {},
+  ): Promise<void> {
     const rules = toEgressRules(policy);
     const print = this.#fingerprint(plan, rules);
     if (this.#madeWith.get(plan.index) === print) {
@@ -101,7 +116,7 @@ export class KernelPolicies implements SlotPolicies {
     const isProxied = isKnownToProxy(rules) || !wasUsual;
     if (isProxied) await this.#proxy.setRules(plan, sandboxId, rules);
     if (loaded?.print === print) await this.#keepResolvers(plan, rules, loaded.side);
-    else await this.#load(plan, rules, { print, sets, former: loaded?.side });
+    else await this.#load(plan, rules, { print, sets, former: loaded?.side, learnt });
     const isSame = loaded?.print === print;
     const counted = (isSame ? this.#applied.get(plan.index)?.counted : undefined) ?? [];
     this.#applied.set(plan.index, { plan, sandboxId, rules, counted, isProxied });
@@ -120,6 +135,18 @@ export class KernelPolicies implements SlotPolicies {
   ): Promise<void> {
     const applied = this.#find(sandboxId);
     if (applied?.isProxied === true) await this.#proxy.drained(applied.plan, patterns, signal);
+  }
+
+  async learnt(plan: SlotPlan, policy: NetworkPolicy): Promise<LearntAddresses | undefined> {
+    const rules = toEgressRules(policy);
+    if (setsOf(rules).length === 0) return undefined;
+    try {
+      const shown = await within(plan, '-j', '-n', 'list', 'sets', 'inet');
+      return readLearnt(shown, rules, Date.now());
+    } catch (error) {
+      this.#log.warn({ slot: plan.index, err: toError(error) }, 'policy:addressesLost');
+      return undefined;
+    }
   }
 
   certificate(sandboxId: string): Promise<string> {
@@ -160,7 +187,7 @@ export class KernelPolicies implements SlotPolicies {
   async #load(
     plan: SlotPlan,
     rules: EgressRules,
-    { print, sets, former }: { print: string; sets: readonly string[]; former: Side | undefined },
+    { print, sets, former, learnt }: Loading,
   ): Promise<void> {
     await this.#keepDecisions(plan, (sandboxId) => this.#decisionsOfKernel(sandboxId));
     const side = needsProxy(rules) ? (former === 'a' ? 'b' : 'a') : undefined;
@@ -170,8 +197,9 @@ export class KernelPolicies implements SlotPolicies {
       former: sets,
       marker: markerOf(print, side),
     });
+    const elements = learntElements(rules, learnt, Date.now());
     this.#madeWith.delete(plan.index);
-    await failpoint('load policy', () => loadRules(plan.namespace, text));
+    await failpoint('load policy', () => loadRules(plan.namespace, `${text}${elements}`));
     if (former !== undefined) await this.#endResolver(plan, former);
   }
 
@@ -253,7 +281,7 @@ function toLoaded(set: string): Loaded | undefined {
 
 const within = ({ namespace }: SlotPlan, ...args: string[]): Promise<string> =>
   run('nsenter', [`--net=${NAMESPACES}/${namespace}`, NFT, ...args], {
-    outputBytesMax: DECISIONS_BYTES_MAX,
+    outputBytesMax: SETS_BYTES_MAX,
   });
 
 /** Names of the slot's sets. */

@@ -7,6 +7,17 @@ export interface RuleName {
   readonly isAllowed: boolean;
 }
 
+/** The sets that the rules use; the resolver fills those of names. */
+export const setsOf = (rules: EgressRules): readonly string[] => {
+  const { deny, allow } = namedRules(rules);
+  return [
+    ...new Set([
+      ...deny.map((rule) => setOf('deny', rule)),
+      ...allow.map((rule) => setOf('allow', rule)),
+    ]),
+  ];
+};
+
 /** Facts besides its rules that the policy of a slot depends on. */
 export interface PolicySurroundings {
   /** The host's resolver, as guests reach it. */
@@ -47,17 +58,6 @@ const ruleNames = (rules: EgressRules): readonly RuleName[] => [
 /** @returns undefined for a mark of no rule */
 export const ruleOfMark = (rules: EgressRules, mark: number): RuleName | undefined =>
   ruleNames(rules)[mark - FIRST_MARK];
-
-/** The sets that the rules use; the resolver fills those of names. */
-const setsOf = (rules: EgressRules): readonly string[] => {
-  const { deny, allow } = namedRules(rules);
-  return [
-    ...new Set([
-      ...deny.map((rule) => setOf('deny', rule)),
-      ...allow.map((rule) => setOf('allow', rule)),
-    ]),
-  ];
-};
 
 /**
  * The policy as rules of a slot: input for `nft -f`, which loads all of it at once. New connections

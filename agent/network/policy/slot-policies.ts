@@ -3,6 +3,12 @@ import type { NetworkDecision } from '../../../shared/schemas/network-decision.t
 import type { NetworkPolicy } from '../../../shared/schemas/network-policy.ts';
 import type { SlotPlan } from '../slot.ts';
 
+/**
+ * Addresses that the names of rules resolved to: by the set of the rule (policy-names.ts), with the
+ * time until which each counts, in seconds since the epoch.
+ */
+export type LearntAddresses = Readonly<Record<string, Readonly<Record<string, number>>>>;
+
 /** The part of the host's egress proxy that policies need (agent/egress/egress-proxy.ts). */
 export interface PolicyProxy {
   setRules(slot: SlotPlan, sandboxId: string, rules: EgressRules): Promise<void>;
@@ -17,9 +23,20 @@ export interface SlotPolicies {
   /**
    * Has a policy count for new connections of the slot from now on, all of it at once; connections
    * that were let through before go on. Idempotent, also after a crash half-way.
+   * @param learnt counts from the start, if the policy does not count already
    * @throws Error when it does not count; what counted before then may, or parts of it
    */
-  apply(plan: SlotPlan, sandboxId: string, policy: NetworkPolicy): Promise<void>;
+  apply(
+    plan: SlotPlan,
+    sandboxId: string,
+    policy: NetworkPolicy,
+    learnt?: LearntAddresses,
+  ): Promise<void>;
+  /**
+   * The addresses of a policy's names that count in its slot, at most `networkAddressesKeptMax`:
+   * those that count longest. Undefined when there are none, or they cannot be read.
+   */
+  learnt(plan: SlotPlan, policy: NetworkPolicy): Promise<LearntAddresses | undefined>;
   /**
    * Resolves when no request of the sandbox to these hosts is under way through the egress proxy.
    * @param patterns host names with `*` for any run of characters

@@ -14,7 +14,7 @@ import { ShownNetworkPolicy } from '../../../shared/schemas/network-policy.ts';
 import { SandboxConfig, sandboxExitReasons } from '../../../shared/schemas/sandbox-record.ts';
 import { type Ring, seal, unseal } from '../../../shared/secrets.ts';
 import { compile } from '../../../shared/validate.ts';
-import type { SandboxRow } from '../../journal/sandbox-journal.ts';
+import type { NameAddresses, SandboxRow } from '../../journal/sandbox-journal.ts';
 import { readFileWithin } from '../../system/read-file-within.ts';
 import { writeDurably } from '../../system/write-durably.ts';
 import { onSharedThread } from '../execs/shared-threads.ts';
@@ -35,6 +35,10 @@ const Texts = Type.Unsafe<Record<string, string>>({
   type: 'object',
   additionalProperties: { type: 'string' },
 });
+const Addresses = Type.Unsafe<NameAddresses>({
+  type: 'object',
+  additionalProperties: { type: 'object', additionalProperties: { type: 'number' } },
+});
 const Image = Type.Object({
   reference: Type.String(),
   digest: optional(Type.String({ pattern: '^sha256:[0-9a-f]{64}$' })),
@@ -49,6 +53,7 @@ const Row = Type.Object({
   image: optional(Image),
   network: ShownNetworkPolicy,
   networkSealed: optional(Type.String()),
+  nameAddresses: optional(Addresses),
   rootDiskId: Type.String({ pattern: diskIdPattern }),
   parentId: optional(Uuid),
   snapshotId: optional(Uuid),
@@ -118,6 +123,7 @@ export async function readSandbox(
 
 const ABSENT = {
   networkSealed: undefined,
+  nameAddresses: undefined,
   parentId: undefined,
   snapshotId: undefined,
   checkpoint: undefined,

@@ -360,6 +360,45 @@ test('no forged, foreign or fragmented packet gets around a policy', async (t) =
   t.notRegex(await long(2), /x{4000}$/u);
 });
 
+test('packets of connections that a slot does not know are reset, wherever they go', async (t) => {
+  const { outside, host } = t.context;
+  await using guest = await Guest.open(t, { default: 'deny', allow: ['good.test'] });
+  await guest.resolve('good.test');
+  const { gatewayAddress } = guest.slot;
+  const answer = (address: string, flags: string): Promise<string> =>
+    guest.peer.run('stray-packet.py', address, flags);
+  const before = await sentPackets(host.router, 'uplink');
+  // Allowed, denied, closed, and its own slot: none of them can be told from another.
+  for (const address of [outside.address(1), outside.address(2), '169.254.1.1', gatewayAddress])
+    for (const flags of ['A', 'PA', 'FA'])
+      t.regex(await answer(address, flags), /R/u, `${address} ${flags}`);
+  for (const flags of ['R', 'RA', 'SA']) t.is(await answer(outside.address(1), flags), 'silent');
+  t.is(await sentPackets(host.router, 'uplink'), before, 'nothing left');
+  t.true(await guest.reaches(1));
+  t.false(await guest.reaches(2));
+});
+
+test('the addresses of names go on to another slot with the time that they have left', async (t) => {
+  const { host, outside } = t.context;
+  const egress = { default: 'deny', allow: ['good.test'] };
+  const policy = parseNetworkPolicy({ egress });
+  await using former = await Guest.open(t, egress);
+  await former.resolve('good.test');
+  const learnt = await host.policies.learnt(former.slot, policy);
+  const [[address, until] = []] = Object.values(learnt ?? {}).flatMap(Object.entries);
+  t.is(address, outside.address(1));
+  t.true(Number(until) > Date.now() / 1000 + 23 * 3600);
+  await using guest = await Guest.begin(t);
+  await host.policies.apply(guest.slot, guest.sandboxId, policy, learnt);
+  t.true(await guest.reaches(1), 'it has not asked for the name');
+  t.false(await guest.reaches(2));
+  await using late = await Guest.begin(t);
+  const set = Object.keys(learnt ?? {})[0] ?? '';
+  const over = { [set]: { [outside.address(1)]: 1 }, unknown: { [outside.address(2)]: 9e9 } };
+  await host.policies.apply(late.slot, late.sandboxId, policy, over);
+  t.false(await late.reaches(1), 'its time was over');
+});
+
 test('a name that resolves to what is closed opens nothing', async (t) => {
   const { outside, host } = t.context;
   const forwarded = (): Promise<number> => sentPackets(host.router, 'uplink');

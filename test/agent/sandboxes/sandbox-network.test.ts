@@ -5,6 +5,7 @@ import test from 'ava';
 import type { SandboxActor } from '../../../agent/sandboxes/sandbox-actor.ts';
 import type { SandboxRef } from '../../../agent/sandboxes/sandbox-registry.ts';
 import type { NetworkPolicy } from '../../../shared/schemas/network-policy.ts';
+import { newSandboxId } from '../../../shared/ids.ts';
 import { HostedSandboxes } from '../../helpers/hosted-sandboxes.ts';
 
 const CLOSED: NetworkPolicy = { egress: { default: 'deny', allow: ['192.0.2.0/24'] } };
@@ -213,4 +214,43 @@ test('a sandbox whose requests cannot be watched is paused all the same', async 
   hosted.policies.draining = () => Promise.reject(new Error('the proxy is gone'));
   await until(actor, () => actor.pause());
   t.is(actor.row.state, 'paused');
+});
+
+const NAMED: NetworkPolicy = { egress: { default: 'deny', allow: ['a.example'] } };
+
+test('addresses of names follow the memory: over a pause, to forks and to snapshots', async (t) => {
+  await using hosted = await HostedSandboxes.open();
+  const ref = await create(hosted, NAMED);
+  const actor = hosted.registry.find(ref);
+  const learnt = { allow_1: { '203.0.113.1': 4_000_000_000 } };
+  const { addresses } = hosted.policies;
+  addresses.set(Number(actor.row.slot), learnt);
+  const known = ({ row }: SandboxActor): unknown => addresses.get(Number(row.slot));
+
+  const copy = { sandboxId: newSandboxId(), name: 'copy', checkpoint: undefined };
+  const fork = await hosted.creator.fork(ref, copy);
+  await fork.settled(10_000);
+  t.deepEqual(known(fork), learnt);
+  const snapshotId = randomUUID();
+  const snapshot = await hosted.creator.snapshot(ref, { snapshotId, name: 'kept' });
+  await snapshot.settled(10_000);
+
+  await until(actor, () => actor.pause());
+  addresses.clear();
+  t.deepEqual(actor.row.nameAddresses, learnt);
+  await until(actor, () => actor.resume());
+  t.deepEqual(known(actor), learnt);
+  t.is(actor.row.nameAddresses, undefined, 'the slot has them');
+
+  const { accountId } = ref;
+  const given = { environment: undefined, network: undefined, config: { name: 'third' } };
+  const third = { sandboxId: newSandboxId(), accountId, snapshotId, ...given };
+  const created = await hosted.creator.createFromSnapshot(third);
+  await created.settled(10_000);
+  t.deepEqual(known(created), learnt);
+
+  await until(actor, () => actor.pause());
+  addresses.clear();
+  await until(actor, () => actor.start());
+  t.is(known(actor), undefined, 'a guest that boots asks again');
 });
