@@ -208,6 +208,7 @@ async function openDriver(
     readonly slots: SlotPool;
     readonly loops: LoopDevices;
     readonly storage: SharedStorage | undefined;
+    readonly mayTrim: () => boolean;
     readonly log: Logger;
   },
 ): Promise<MachineDriver> {
@@ -268,10 +269,11 @@ async function openRuntime(
   if (settings.shared !== undefined)
     await endTaken({ ...parts, sandboxes: parts.directory.sandboxes });
   const shared = await openSharedStorage(settings, parts);
-  const openWith = (slots: SlotPool): Promise<MachineDriver> =>
-    openDriver(config, settings, { ...parts, storage: shared, slots });
   const { storageReserveBytes: reserveBytes } = config;
   const storage = watchSandboxes({ ...parts, reserveBytes }, shared);
+  const mayTrim = (): boolean => storage.problem === undefined && !storage.isLow;
+  const openWith = (slots: SlotPool): Promise<MachineDriver> =>
+    openDriver(config, settings, { ...parts, storage: shared, slots, mayTrim });
   const { namespaces, policies } = network;
   const { encryptionKeys } = config.cluster;
   const sandboxes = await openSandboxes(settings, {

@@ -290,6 +290,16 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     await this.#connection.ask('done', { type: 'freeze', timeoutMs }, { timeoutMs: patienceMs });
   }
 
+  /**
+   * Gives the host back what deleted files have left on the root disk.
+   * @param budgetMs for so long at most, besides what has to be written before
+   * @throws GuestFailure when the guest cannot, as those of before; GuestUnavailableError when it
+   *   has not answered after `timeoutMs`
+   */
+  async trim(budgetMs: number, timeoutMs: number): Promise<void> {
+    await this.#connection.ask('done', { type: 'trim', budgetMs }, { timeoutMs });
+  }
+
   async thaw(): Promise<void> {
     await this.#connection.request({ type: 'thaw' });
   }

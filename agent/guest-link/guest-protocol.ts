@@ -39,6 +39,7 @@ export const GUEST_LIMITS = {
   exportMax: 63,
   recordsPerPageMax: 256,
   freezeMsMax: 60_000,
+  trimMsMax: 10_000,
   shutdownMsMax: 60_000,
   retainMs: 15 * 60_000, // How long a session's process is kept after its end.
   hostSilenceMs: 30_000, // After that the guest takes its host for gone.
@@ -118,6 +119,7 @@ export const hostFrames = {
     kind: 20,
     fields: { server: 'ip4', isReadOnly: 'u8', export: 'text8', path: 'text16' },
   },
+  trim: { kind: 26, fields: { budgetMs: 'u32' } },
   files: { kind: 22, fields: { ...process, operation: 'rest' } },
 } as const satisfies Record<string, Shape>;
 

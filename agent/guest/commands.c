@@ -12,6 +12,7 @@
 #include "power.h"
 #include "process.h"
 #include "settings.h"
+#include "trim.h"
 
 enum {
   STAGED_MAX =
@@ -32,6 +33,7 @@ void commands_forget_host(void) {
   drop_staged();
   freeze_forget_host();
   mounts_forget_host();
+  trim_forget_host();
 }
 
 /*
@@ -288,9 +290,16 @@ static void handle_freeze(uint32_t request, uint32_t timeout_ms) {
   freeze(timeout_ms, request);
 }
 
+static void handle_trim(uint32_t request, uint32_t budget_ms) {
+  if (budget_ms > LIMIT_TRIM_MS_MAX) return answer_failed(request, FAILURE_INVALID);
+  if (is_frozen() || is_shutting_down()) return answer_failed(request, FAILURE_BUSY);
+  trim_root(budget_ms, request);
+}
+
 /* Requests about the guest as a whole, with at most one number. */
 static bool handle_guest(uint8_t kind, uint32_t request, struct reader *reader) {
-  bool has_number = kind == KIND_LIST || kind == KIND_FREEZE || kind == KIND_SHUTDOWN;
+  bool has_number =
+      kind == KIND_LIST || kind == KIND_FREEZE || kind == KIND_SHUTDOWN || kind == KIND_TRIM;
   bool has_none = kind == KIND_PING || kind == KIND_STATS || kind == KIND_THAW;
   if (!has_number && !has_none) return false;
   uint32_t number = has_number ? (uint32_t)take_number(reader, 4) : 0;
@@ -306,6 +315,8 @@ static bool handle_guest(uint8_t kind, uint32_t request, struct reader *reader) 
     list(request, number);
   else if (kind == KIND_FREEZE)
     handle_freeze(request, number);
+  else if (kind == KIND_TRIM)
+    handle_trim(request, number);
   else
     handle_shutdown(request, number);
   return true;

@@ -40,6 +40,7 @@
 #include "root.h"
 #include "settings.h"
 #include "spawn.h"
+#include "trim.h"
 
 #define PORT_NAME "berth.guest.0"
 #define PORTS "/sys/class/virtio-ports"
@@ -73,7 +74,8 @@ static void reap_some(void) {
   pid_t pid = 1;
   for (int count = 0; count < REAPED_PER_TURN && pid > 0; count++) {
     pid = waitpid(-1, &status, WNOHANG);
-    if (pid > 0 && !freeze_reaped(pid, status) && !mount_reaped(pid, status))
+    if (pid > 0 && !freeze_reaped(pid, status) && !mount_reaped(pid, status) &&
+        !trim_reaped(pid, status))
       process_reaped(pid, status);
   }
   more_to_reap = pid > 0;
@@ -246,6 +248,7 @@ int main(int argc, char **argv) {
     if (more_to_reap) next = 0;
     next = earlier(next, processes_tick());
     next = earlier(next, freeze_tick());
+    next = earlier(next, trim_tick());
     next = earlier(next, shutdown_tick());
     loop_turn(earlier(next, channel_tick()));
   }

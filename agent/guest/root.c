@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "trim.h"
+
 #define NEW_ROOT "/mnt"
 
 static char root_device[64];
@@ -72,12 +74,14 @@ int switch_root(const char *device, const char *type) {
   if (root_device[0] != '\0') return strcmp(root_device, device) == 0 ? 0 : EBUSY;
   int error = forget_cached(device);
   if (error != 0) return error;
-  if (mount(device, NEW_ROOT, type, MS_NOATIME, "") != 0) return errno;
+  /* With discard, the host gets the space of deleted files back. */
+  if (mount(device, NEW_ROOT, type, MS_NOATIME, "discard") != 0) return errno;
   error = move_mounts();
   if (error != 0) return error;
   if (chdir(NEW_ROOT) != 0 || mount(".", "/", NULL, MS_MOVE, NULL) != 0) return errno;
   if (chroot(".") != 0 || chdir("/") != 0) return errno;
   snprintf(root_device, sizeof root_device, "%s", device);
+  remember_groups(device);
   return 0;
 }
 

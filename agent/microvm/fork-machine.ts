@@ -11,6 +11,7 @@ import {
   splitDisk,
 } from './disk/disk-chain.ts';
 import { switchLayer } from './disk/live-disk.ts';
+import { trimDisk } from './disk/trim-disk.ts';
 import { copyCheckpoint, forkMachine, hasCheckpoint, requireAnswers } from './memory/checkpoint.ts';
 import { MachineStateError } from './memory/machine-state.ts';
 import { failpoint } from '../system/failpoint.ts';
@@ -36,6 +37,7 @@ export async function forkRunning(
   const base = await findBase(directory, host);
   const { machine, channel, template } = await running.live();
   await requireAnswers(machine, channel);
+  await trimDisk(host, channel, vmId);
   const uid = await ownerOfDisk(disks);
   // The new layer is in the chain before anything writes to it, so the chain's record never lags
   // behind the disk. It is made before the machine stops, because that takes time.

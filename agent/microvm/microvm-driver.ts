@@ -81,6 +81,7 @@ export class MicrovmDriver implements MachineDriver {
       readonly cgroupParent: string;
       readonly handleSecret: Buffer;
       readonly hasNetwork: boolean;
+      readonly mayTrim: () => boolean;
       readonly slots: TemplateStoreOptions['slots'];
       readonly log: Logger;
     },
@@ -106,7 +107,7 @@ export class MicrovmDriver implements MachineDriver {
       slots: parts.slots,
       neededKeys: shared === undefined ? () => templatesInUse(sandboxesDir) : undefined,
     });
-    const { handleSecret, hasNetwork } = parts;
+    const { handleSecret, hasNetwork, mayTrim } = parts;
     return new MicrovmDriver({
       ...{
         ...host,
@@ -116,6 +117,7 @@ export class MicrovmDriver implements MachineDriver {
         sandboxesDir,
         shared,
         hasNetwork,
+        mayTrim,
         accelerator,
         bootTimeoutMs,
         templates,

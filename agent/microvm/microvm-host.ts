@@ -28,6 +28,8 @@ export interface MicrovmHost extends VmHost, BaseHost {
   readonly shared: SharedMachines | undefined;
   /** Whether a guest reaches anything outside, the server of its disks included. */
   readonly hasNetwork: boolean;
+  /** Whether the storage answers, and has free space. */
+  readonly mayTrim: () => boolean;
   readonly accelerator: Accelerator;
   readonly bootTimeoutMs: number;
   readonly templates: TemplateStore;

@@ -2,6 +2,7 @@ import { toError } from '../../shared/errors.ts';
 import type { MachineCgroup } from '../machines/machine-cgroup.ts';
 import { MachineFault } from '../guest-link/guest-errors.ts';
 import { failpoint } from '../system/failpoint.ts';
+import { trimDisk } from './disk/trim-disk.ts';
 import { writtenLayers } from './disk/disk-chain.ts';
 import { pauseMachine } from './memory/checkpoint.ts';
 import { MachineStateError } from './memory/machine-state.ts';
@@ -19,7 +20,8 @@ export async function pauseRunning(
   running: MicrovmMachine,
 ): Promise<void> {
   const { checkpoint, disks } = pathsOf(host, vmId);
-  const { machine, template } = await running.live();
+  const { machine, channel, template } = await running.live();
+  await trimDisk(host, channel, vmId);
   const written = await writtenLayers(disks);
   await running.checkpointRemoved;
   try {

@@ -59,7 +59,7 @@ export async function openDriver(
     {
       ...{ hostId, places: ownPlaces(dataDir), shared: undefined },
       ...{ dataDir, cgroups, cgroupParent: cgroupOf(hostId), slots, log },
-      ...{ handleSecret: randomBytes(32), hasNetwork: false },
+      ...{ handleSecret: randomBytes(32), hasNetwork: false, mayTrim: () => true },
     },
   );
 }
