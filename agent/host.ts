@@ -40,6 +40,7 @@ import { poolThreads } from './disks/disk-threads.ts';
 import { LoopDevices } from './disks/loop-devices.ts';
 import { StorageCalls } from './disks/storage-calls.ts';
 import { RegionStorage } from './system/region-storage.ts';
+import { openRunDirectory, removeRunDirectory } from './system/run-directory.ts';
 import { StorageFence } from './system/storage-fence.ts';
 import {
   BUCKETS_GROUP,
@@ -49,7 +50,7 @@ import {
   startMountGuard,
 } from './system/helper-group.ts';
 import { holdLock, Journal } from './journal/journal.ts';
-import { reclaim } from './containers/reclaim.ts';
+import { type AgentDirectories, reclaim } from './containers/reclaim.ts';
 import { CAPABILITIES } from './containers/bundle.ts';
 import { detectCgroups, removeCgroups, trackingGroup } from './system/cgroup.ts';
 import { readHiddenPaths } from './containers/hidden-paths.ts';
@@ -301,7 +302,7 @@ function openDisks(
   parts: Omit<
     ConstructorParameters<typeof DiskRegistry>[0],
     'calls' | 'attachments' | 'fence' | 'onMounted' | 'backing'
-  >,
+  > & { readonly dataDir: string },
 ): DiskRegistry {
   const networks = new ReachableNetworks(bucketNetworks);
   const groupPath = trackingGroup(cgroups, `${cgroupParent}/${BUCKETS_GROUP}`);
@@ -332,13 +333,15 @@ function openDisks(
  */
 async function openHelpers(
   groups: HostGroups,
-  dataDir: string,
+  directories: AgentDirectories,
   undo: AsyncDisposableStack,
 ): Promise<void> {
+  const { runDir, dataDir } = directories;
+  undo.defer(() => removeRunDirectory(runDir));
   const group = await makeHelperGroup(groups);
   undo.defer(() => removeCgroups(groups.cgroups, groups.cgroupParent));
   keepProgramsIn(group);
-  undo.defer(await startMountGuard(group, dataDir));
+  undo.defer(await startMountGuard(group, [runDir, dataDir]));
 }
 
 interface StartOptions {
@@ -348,17 +351,28 @@ interface StartOptions {
   readonly clusterAddresses: ImageParts['clusterAddresses'];
 }
 
+/** @returns the paths that the kernel shows for mounts */
+const openDirectories = async (
+  { dataDir }: AgentConfig,
+  hostId: string,
+): Promise<AgentDirectories> => ({
+  dataDir: await realpath(dataDir),
+  runDir: await openRunDirectory(hostId),
+});
+
 /** Opens the journal, and clears away what a former agent left. */
 async function openJournal(
-  dataDir: string,
+  directories: AgentDirectories,
   groups: HostGroups,
   { parts, log }: { readonly parts: StartParts; readonly log: Logger },
 ): Promise<Journal> {
   await parts.time('formerProcesses', () => endFormerProcesses(groups, log));
   const journal = await parts.time('journal', () =>
-    Journal.open(paths.journal(dataDir), (err) => endProcess(log, { err }, 'journal:syncFailed')),
+    Journal.open(paths.journal(directories.dataDir), (err) =>
+      endProcess(log, { err }, 'journal:syncFailed'),
+    ),
   );
-  await parts.time('reclaim', () => reclaim(dataDir, groups, journal, log));
+  await parts.time('reclaim', () => reclaim(directories, groups, journal, log));
   return journal;
 }
 
@@ -370,23 +384,23 @@ export async function openHost(
   { observeStart, beat, log, clusterAddresses }: StartOptions,
 ): Promise<Host> {
   warnOfFewThreads(log);
-  const dataDir = await realpath(config.dataDir); // The path that the kernel shows for mounts.
+  const directories = await openDirectories(config, hostId);
   const cgroupParent = `${config.cgroupParent}/${hostId}`;
   const groups: HostGroups = { cgroups: await detectCgroups(), cgroupParent };
   const parts = new StartParts();
-  const journal = await openJournal(dataDir, groups, { parts, log });
+  const journal = await openJournal(directories, groups, { parts, log });
   // Parts that may be misconfigured are opened before anything is made that would be left on the
   // host.
   const { region, files } = await parts.time('storage', () =>
-    openFiles(config, { dataDir, directory, hostId, log }),
+    openFiles(config, { ...directories, directory, hostId, log }),
   );
   const seccomp = await readSeccomp(config.seccompProfile, CAPABILITIES);
   await using undo = new AsyncDisposableStack();
-  await openHelpers(groups, dataDir, undo);
+  await openHelpers(groups, directories, undo);
   const loops = new LoopDevices(hostId, log);
   loops.sweepSoon();
-  const { storage, guard } = watchDisks({ ...config, dataDir, region, journal, log });
-  const shared = { hostId, dataDir, directory, loops, beat, log };
+  const { storage, guard } = watchDisks({ ...config, ...directories, region, journal, log });
+  const shared = { hostId, ...directories, directory, loops, beat, log };
   const known = { ...shared, clusterAddresses, observeStart };
   const images = await parts.time('images', () =>
     openHostImages(config, { ...groups, ...known, region, storage }),
@@ -398,7 +412,7 @@ export async function openHost(
   );
   guard(execs);
   pool.fill();
-  const mounts = new HeldDisks({ dataDir, journal: journal.diskHolds, disks, log });
+  const mounts = new HeldDisks({ ...directories, journal: journal.diskHolds, disks, log });
   const own = { ...groups, ...known, journal, images, mounts };
   const runtime = await parts.time('sandboxes', () => openRuntime(config, own));
   const { image, sandboxes } = runtime;

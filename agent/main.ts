@@ -36,7 +36,6 @@ import { type ObjectDurations, ObjectGateway } from './objects/object-gateway.ts
 import { RemoteObjects } from './objects/remote-objects.ts';
 import { HostBeat } from './links/host-beat.ts';
 import { HostOrders } from './links/host-orders.ts';
-import { refuseRemoved } from './links/removed-host.ts';
 import { claimHost, type Host, openHost } from './host.ts';
 import { commandJobs } from './jobs/command-jobs.ts';
 import { diskJobs } from './jobs/disk-jobs.ts';
@@ -52,6 +51,7 @@ import { createAgentMetrics, createClusterGauges } from './metrics.ts';
 import { startPublicServer } from './links/public-server.ts';
 import { Beat } from './system/beat.ts';
 import { keepMemoryTrimmed } from './system/trim-memory.ts';
+import { refuseRemoved } from './disks/removed-host.ts';
 import { sweepDeletedDisks } from './disks/sweep-deleted-disks.ts';
 
 interface Parts {
@@ -256,11 +256,12 @@ function whyNotReady(
 }
 
 /** Connects to Redis, and finds the cluster's addresses, which guests must not reach. */
-async function openCluster({ cluster }: AgentConfig, hostId: string, log: Logger) {
+async function openCluster(config: AgentConfig, hostId: string, log: Logger) {
+  const { cluster } = config;
   const warn = ({ message: err }: Error): void => log.warn({ err }, 'redis:error');
   const { redis, confirmation, close } = await openRedis(cluster, warn);
   const directory = openDirectory(redis, cluster.region, confirmation);
-  await refuseRemoved(directory.hosts, hostId);
+  await refuseRemoved({ hostId, config, directory, log });
   const addresses = clusterAddresses(redisNames(redis, cluster.redis), directory, log);
   return { redis, directory, addresses, closeRedis: close };
 }

@@ -124,7 +124,7 @@ function createSandboxGauges(registry: Registry, sandboxes: () => Host['sandboxe
     registers: [registry],
     collect() {
       count.reset(); // Drops the states that no sandbox is in any more.
-      for (const state of sandboxes()?.states ?? []) count.inc({ state });
+      for (const state of sandboxes()?.states.values() ?? []) count.inc({ state });
     },
   });
   const memory: Gauge<'part'> = new Gauge({

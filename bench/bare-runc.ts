@@ -3,12 +3,12 @@ import { once } from 'node:events';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
-import { paths } from '../agent/system/paths.ts';
 import { CAPABILITIES, execBundle } from '../agent/containers/bundle.ts';
 import { detectCgroups } from '../agent/system/cgroup.ts';
 import { readHiddenPaths } from '../agent/containers/hidden-paths.ts';
 import { mountScratch, removeScratch, scratchPaths } from '../agent/containers/scratch.ts';
 import { readSeccomp } from '../agent/containers/seccomp.ts';
+import { diskContents } from '../test/helpers/host.ts';
 import type { Stack } from '../test/helpers/stack.ts';
 import { GiB } from '../shared/units.ts';
 
@@ -38,8 +38,7 @@ export async function prepareBareRunc(
 }
 
 /** Where the stack's agent mounts what callers see of a disk. */
-export const contentsOf = ({ environment }: Stack, diskId: string): string =>
-  join(paths.mount(environment['AGENT_DATA_DIR'] ?? '', diskId), 'contents');
+export const contentsOf = diskContents;
 
 /** The same with any command and any directory where a disk would be mounted. */
 export async function prepareRunc(

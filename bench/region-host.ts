@@ -194,7 +194,7 @@ const ordersOf = (
     ...{ hostId, directory, config: { execSlots: 0 }, log },
     host: {
       ...{ execs: { running: 0, waiting: 0 }, storage: { freeBytes: 0 }, sandboxes },
-      disks: { attached: 0, held: 0, releaseUnused: async () => undefined },
+      disks: { attached: 0, held: [], releaseUnused: async () => undefined },
     },
   });
 

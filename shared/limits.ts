@@ -449,6 +449,8 @@ export const LIMITS = {
   // For this long the answer to an order waits until the host follows it.
   hostOrderWaitMsMax: 5_000,
   hostTtlMs: 15_000,
+  /** Sandboxes and disks that a host's report names by id; the counts are of all. */
+  hostReportIdsMax: 10,
   // How often one address may try to join, and how long tokens for that live.
   joinAttemptsPerAddressMax: 20,
   joinAttemptsWithinMs: 60_000,

@@ -16,13 +16,13 @@ export interface UserRangeSettings {
 }
 
 /**
- * Lets the users of containers, who have no rights on the host, traverse to their container's
- * directory and nowhere else in the data directory.
+ * Lets the users of containers, who have no rights on the host, pass the data directory, and closes
+ * everything in it. Later a driver opens its own directory there for the containers of sandboxes.
  */
-async function letThrough(dataDir: string, containersDir: string): Promise<void> {
+async function letThrough(dataDir: string): Promise<void> {
   for (const entry of await readdir(dataDir, { withFileTypes: true })) {
     const path = join(dataDir, entry.name);
-    if (entry.isDirectory()) await chmod(path, path === containersDir ? 0o711 : 0o700);
+    if (entry.isDirectory()) await chmod(path, 0o700);
     else if (entry.isFile()) await chmod(path, 0o600);
   }
   await chmod(dataDir, 0o711);
@@ -50,7 +50,7 @@ export async function openUserRanges(
   if (mode === 'off') return undefined;
   const userRanges = new UserRanges(baseId, reserved);
   try {
-    await letThrough(dataDir, host.containersDir);
+    await letThrough(dataDir);
     await probe({ ...host, userRanges });
     return userRanges;
   } catch (error) {

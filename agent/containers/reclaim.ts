@@ -1,23 +1,32 @@
 import { mkdir, readdir, rm, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { toError } from '../../shared/errors.ts';
+import { ignoring, toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import { paths } from '../system/paths.ts';
-import { unmountLeftover } from '../disks/disk-mount.ts';
+import { mountAgain, unmountLeftover } from '../disks/disk-mount.ts';
 import { mountsBelow } from '../system/mount-table.ts';
+import { failpoint } from '../system/failpoint.ts';
 import type { HostGroups } from '../system/helper-group.ts';
+import { makeRunDirectory, removeIfEmpty } from '../system/run-directory.ts';
 import type { Journal } from '../journal/journal.ts';
 import { removeCgroups } from '../system/cgroup.ts';
 import { reclaimScratch } from './scratch.ts';
+
+/** The agent's two directories (paths.ts). */
+export interface AgentDirectories {
+  readonly dataDir: string;
+  readonly runDir: string;
+}
 
 /**
  * Removes what a former agent of this data directory left on the host. No exec outlives its agent,
  * so everything with this host's names is a leftover, and its processes have been killed already
  * (endFormerProcesses). Containers go first, since they use the mounts; disks last. Disk data is
- * never touched. No step waits for a disk's storage longer than a detach may take.
+ * never touched. No step waits for a disk's storage longer than a detach may take. An agent of an
+ * earlier version mounted disks below the data directory: held ones move to the run directory.
  */
 export async function reclaim(
-  dataDir: string,
+  directories: AgentDirectories,
   { cgroups, cgroupParent }: HostGroups,
   journal: Journal,
   log: Logger,
@@ -25,31 +34,50 @@ export async function reclaim(
   for (const exec of await journal.execs()) {
     log.warn({ ...exec, execId: exec.id }, 'reclaim:execLost');
   }
-  const { runcRoot, containers, mounts, heldDisks: held } = paths;
-  for (const path of [runcRoot, containers, mounts, held].map((place) => place(dataDir))) {
-    await mkdir(path, { recursive: true, mode: 0o700 });
-  }
+  const { dataDir, runDir } = directories;
+  await mkdir(paths.runcRoot(dataDir), { recursive: true, mode: 0o700 });
+  await makeRunDirectory(runDir);
   for (const id of await readdir(paths.runcRoot(dataDir))) {
     log.warn({ containerId: id }, 'reclaim:container');
     // Only runc's state is removed here: the processes are gone, and the control groups go below.
     await rm(join(paths.runcRoot(dataDir), id), { recursive: true, force: true });
   }
-  for (const id of await readdir(paths.containers(dataDir))) {
-    await reclaimScratch(paths.container(dataDir, id));
+  for (const directory of [dataDir, runDir]) {
+    const ids = await readdir(paths.containers(directory)).catch(ignoring('ENOENT'));
+    for (const id of ids ?? []) await reclaimScratch(paths.container(directory, id));
   }
-  await unmountDisks(dataDir, await heldDisks(dataDir, journal), log);
+  await unmountDisks(directories, await heldDisks(directories, journal, log), log);
   await removeCgroups(cgroups, cgroupParent);
   for (const exec of await journal.execs()) await journal.endExec(exec.id);
 }
 
 /** The mounts of disks that sandboxes of this host mount, or were about to. */
-async function heldDisks(dataDir: string, journal: Journal): Promise<ReadonlySet<string>> {
-  const rows = await journal.diskHolds.list();
-  return new Set(rows.map(({ diskId }) => paths.heldDisk(dataDir, diskId)));
+async function heldDisks(
+  { dataDir, runDir }: AgentDirectories,
+  journal: Journal,
+  log: Logger,
+): Promise<ReadonlySet<string>> {
+  const held = new Set<string>();
+  const former = new Set(await mountsBelow(paths.heldDisks(dataDir)));
+  const present = new Set(await mountsBelow(paths.heldDisks(runDir)));
+  for (const { diskId } of await journal.diskHolds.list()) {
+    const [from, to] = [paths.heldDisk(dataDir, diskId), paths.heldDisk(runDir, diskId)];
+    held.add(to);
+    if (!former.has(from) || present.has(to)) continue;
+    try {
+      // The NFS servers and containers that use the disk have mounts of their own.
+      await failpoint('move held disk', () => mountAgain(from, to));
+      present.add(to);
+    } catch (error) {
+      log.error({ target: from, err: toError(error) }, 'reclaim:moveFailed');
+      held.add(from); // The next start tries again; until then the disk stays attached.
+    }
+  }
+  return held;
 }
 
 async function unmountDisks(
-  dataDir: string,
+  { dataDir, runDir }: AgentDirectories,
   held: ReadonlySet<string>,
   log: Logger,
 ): Promise<void> {
@@ -58,7 +86,7 @@ async function unmountDisks(
     const err = await unmountLeftover(target).then(() => undefined, toError);
     if (err !== undefined) log.error({ target, err }, 'reclaim:unmountFailed');
   };
-  const mounted = await mountsBelow(dataDir);
+  const mounted = [...(await mountsBelow(runDir)), ...(await mountsBelow(dataDir))];
   const left = nested(mounted.filter((target) => !held.has(target)));
   // In parallel: a disk whose storage hangs must not hold up the others.
   await Promise.all(
@@ -67,8 +95,12 @@ async function unmountDisks(
     }),
   );
   const kept = new Set(mounted.filter((target) => held.has(target)));
-  for (const directory of [paths.mounts(dataDir), paths.heldDisks(dataDir)]) {
-    await removeMountPoints(directory, kept, log);
+  for (const directory of [dataDir, runDir]) {
+    await removeMountPoints(paths.mounts(directory), kept, log);
+    await removeMountPoints(paths.heldDisks(directory), kept, log);
+  }
+  for (const part of [paths.containers, paths.mounts, paths.heldDisks]) {
+    await removeIfEmpty(part(dataDir));
   }
 }
 
@@ -86,7 +118,7 @@ async function removeMountPoints(
   kept: ReadonlySet<string>,
   log: Logger,
 ): Promise<void> {
-  for (const name of await readdir(directory)) {
+  for (const name of (await readdir(directory).catch(ignoring('ENOENT'))) ?? []) {
     const target = join(directory, name);
     if (kept.has(target)) continue;
     // Never recursive: anything found below does not belong to the agent.

@@ -29,7 +29,7 @@ import { Mailbox } from '../queues/mailbox.ts';
 
 export interface DiskActorDeps {
   readonly hostId: string;
-  readonly dataDir: string;
+  readonly runDir: string;
   readonly directory: Directory;
   readonly files: DiskFiles;
   readonly calls: StorageCalls;
@@ -72,10 +72,10 @@ export class DiskActor {
   constructor(deps: DiskActorDeps, disk: DiskRef) {
     this.#deps = deps;
     this.#disk = disk;
-    this.#target = paths.mount(deps.dataDir, disk.diskId);
+    this.#target = paths.mount(deps.runDir, disk.diskId);
     this.#layout = layoutOf(this.#target);
     const { files, calls, loops, onMounted, log } = deps;
-    const held = paths.heldDisk(deps.dataDir, disk.diskId);
+    const held = paths.heldDisk(deps.runDir, disk.diskId);
     const places = { image: files.imagePath(disk.diskId), target: this.#target, held };
     this.#storage = new DiskStorage({ ...disk, ...places, calls, loops, onMounted, log });
     this.#idle = { accountId: disk.accountId, detachIdle: () => this.#detachIdle() };

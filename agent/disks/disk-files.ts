@@ -47,13 +47,18 @@ async function makeFileSystem(path: string, sizeBytes: number, root: RootAttrs):
   });
 }
 
+const diskDirectory = (storageDir: string): string => join(storageDir, 'disks');
+
+export const imagePathOf = (storageDir: string, diskId: string): string =>
+  join(diskDirectory(storageDir), diskId, 'image.ext4');
+
 /**
  * The files of the region's disks: `<storage>/disks/<id>/image.ext4` and `manifest.json` beside it.
  * The storage may be shared by several hosts; the disk's lease decides which of
  * them may mount an image.
  */
 export class DiskFiles {
-  readonly #storage: Pick<RegionStorage, 'refuseIfMissing'>;
+  readonly #storage: Pick<RegionStorage, 'directory' | 'refuseIfMissing'>;
   readonly #directory: string;
   readonly #sizeBytes: number;
   /** Marks disks that this host is creating or deleting; other hosts leave those alone. */
@@ -67,7 +72,7 @@ export class DiskFiles {
     hostId: string,
   ) {
     this.#storage = storage;
-    this.#directory = join(storage.directory, 'disks');
+    this.#directory = diskDirectory(storage.directory);
     this.#sizeBytes = sizeBytes;
     this.#asidePrefix = `.${hostId}-`;
   }
@@ -89,7 +94,7 @@ export class DiskFiles {
   }
 
   imagePath(diskId: string): string {
-    return join(this.#directory, diskId, 'image.ext4');
+    return imagePathOf(this.#storage.directory, diskId);
   }
 
   /** @throws AppError `unavailable` when nothing is there because the storage is not */

@@ -169,6 +169,15 @@ export async function unmountLeftover(target: string): Promise<void> {
 }
 
 /**
+ * Ends all writes to a mounted disk: what is not on its image yet is lost, as on a host that loses
+ * power. The mount stays, and every call on it fails; to unmount it then writes nothing.
+ * @throws ProgramError, ProgramTimeoutError
+ */
+export async function abandonMount(target: string): Promise<void> {
+  await disk(['abandon', target], LIMITS.diskDetachMsMax);
+}
+
+/**
  * Mounts a mounted disk once more elsewhere. Both are the same file system: it and its loop device
  * stay as long as one of the mounts does.
  */

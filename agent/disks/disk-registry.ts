@@ -23,9 +23,10 @@ export class DiskRegistry {
     return [...this.#disks.values()].filter(({ isAttached }) => isAttached).length;
   }
 
-  /** How many of those are mounted by sandboxes. */
-  get held(): number {
-    return [...this.#disks.values()].filter((disk) => disk.isAttached && disk.isHeld).length;
+  /** Ids of those that sandboxes mount. */
+  get held(): string[] {
+    const held = [...this.#disks].filter(([, disk]) => disk.isAttached && disk.isHeld);
+    return held.map(([id]) => id);
   }
 
   get(ref: DiskRef): DiskActor {

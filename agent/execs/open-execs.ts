@@ -36,6 +36,7 @@ export interface ExecSettings {
 
 export interface ExecParts {
   readonly dataDir: string;
+  readonly runDir: string;
   readonly groups: HostGroups;
   readonly disks: DiskRegistry;
   readonly journal: Journal;
@@ -71,7 +72,7 @@ export async function openExecs(settings: ExecSettings, parts: ExecParts): Promi
 
 async function openPool(settings: ExecSettings, parts: ExecParts): Promise<ContainerPool> {
   const { execImage, defaultImageDir, mountAliases, execLimits, execSlots } = settings;
-  const { dataDir, groups, builder, seccomp, log } = parts;
+  const { dataDir, runDir, groups, builder, seccomp, log } = parts;
   const image =
     execImage === undefined
       ? { tree: defaultImageDir, config: { env: {} } }
@@ -79,7 +80,7 @@ async function openPool(settings: ExecSettings, parts: ExecParts): Promise<Conta
   await rm(paths.outputTails(dataDir), { recursive: true, force: true });
   await mkdir(paths.outputTails(dataDir), { mode: 0o700 });
   const containers = {
-    containersDir: paths.containers(dataDir),
+    containersDir: paths.containers(runDir),
     runcRoot: paths.runcRoot(dataDir),
     imageDir: image.tree,
     environment: image.config.env,

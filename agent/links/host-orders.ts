@@ -1,6 +1,7 @@
 import { runInBackground } from '../../shared/background.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { HostLoad } from '../../shared/links/stream-protocol.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { ownVersion } from '../../shared/metrics.ts';
 import { isTransitional, type SandboxState } from '../../shared/sandbox-lifecycle.ts';
@@ -12,7 +13,7 @@ interface OrderedHost {
   readonly storage: { readonly freeBytes: number };
   readonly disks: {
     readonly attached: number;
-    readonly held: number;
+    readonly held: readonly string[];
     releaseUnused(): Promise<void>;
   };
   /** Undefined when it runs none. */
@@ -22,7 +23,7 @@ interface OrderedHost {
           HostLoad['sandboxes'],
           'memoryMib' | 'memoryMibUsed' | 'vcpus' | 'vcpusUsed'
         >;
-        readonly states: readonly SandboxState[];
+        readonly states: ReadonlyMap<string, SandboxState>;
         readonly storageId?: string | undefined;
         readonly pausedKeepDisks: boolean;
         readonly registry: { pauseRunning(): Promise<void> };
@@ -102,7 +103,9 @@ export class HostOrders {
     } = this.#deps;
     const { execs, disks, storage, sandboxes } = host;
     const { memoryMib = 0, memoryMibUsed = 0, vcpus = 0, vcpusUsed = 0 } = sandboxes?.load ?? {};
-    const states = sandboxes?.states ?? [];
+    const states = [...(sandboxes?.states ?? [])];
+    const active = states.filter(([, state]) => isActive(state)).map(([id]) => id);
+    const { held } = disks;
     return {
       version: this.#version,
       seenAt: Date.now(),
@@ -115,9 +118,11 @@ export class HostOrders {
       storageFreeBytes: Number.isFinite(storage.freeBytes) ? storage.freeBytes : 0,
       ...{ execSlots, execsRunning: execs.running, execsWaiting: execs.waiting },
       sandboxes: states.length,
-      sandboxesActive: states.filter(isActive).length,
+      sandboxesActive: active.length,
       disks: disks.attached,
-      disksHeld: disks.held,
+      disksHeld: held.length,
+      sandboxesActiveIds: active.slice(0, LIMITS.hostReportIdsMax),
+      disksHeldIds: held.slice(0, LIMITS.hostReportIdsMax),
       pausedKeepDisks: sandboxes?.pausedKeepDisks ?? false,
       ...(sandboxes?.storageId === undefined ? {} : { sandboxStorage: sandboxes.storageId }),
     };

@@ -14,7 +14,7 @@ import type { MachineMount, MountingSandbox, SandboxMounts } from '../sandboxes/
 import { paths } from '../system/paths.ts';
 
 interface HeldDisksDeps {
-  readonly dataDir: string;
+  readonly runDir: string;
   readonly journal: DiskHoldJournal;
   readonly disks: DiskRegistry;
   readonly log: Logger;
@@ -72,7 +72,7 @@ export class HeldDisks implements SandboxMounts {
 
   locate(mounts: readonly SandboxMount[]): readonly MachineMount[] {
     const contents = (diskId: string): string =>
-      layoutOf(paths.heldDisk(this.#deps.dataDir, diskId)).contents;
+      layoutOf(paths.heldDisk(this.#deps.runDir, diskId)).contents;
     return mounts.map((mount) => ({ ...mount, contents: contents(mount.diskId) }));
   }
 

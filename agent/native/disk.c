@@ -11,6 +11,9 @@
  *            Unmounts it, lazily if it is in use, and waits at most that long until the image is
  *            free. Prints `lazily` in that case. With an empty IMAGE it unmounts all that is
  *            mounted there, and does not wait.
+ *        disk abandon DIRECTORY
+ *            Has the disk that is mounted there write nothing any more, not even what it has been
+ *            given: for a host whose disk is another's by now. It stays mounted.
  *        disk await IMAGE WAIT-MS
  *            Waits at most that long until the image is free.
  *        disk find IMAGE FIRST-LOOP
@@ -28,19 +31,27 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/loop.h>
+#include <linux/major.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "disk-failure.h"
 #include "disk-loop.h"
 
 enum { BLOCK_BYTES = 4096, LOG_BYTES = 1024 };
+
+/* Ext4 exports neither (fs/ext4/ext4.h). */
+#define SHUTDOWN _IOR('X', 125, uint32_t)
+enum { WITHOUT_LOG = 2 };
 
 static const char *const WARMED[] = {"contents", "uploads"};
 
@@ -192,6 +203,19 @@ static int detach(const char *path, const char *directory, int wait_ms) {
   return is_leftover ? ENDED_WELL : wait_until_free(path, wait_ms);
 }
 
+/* Shuts nothing but a disk down: the directory itself may be on a file system of the host. */
+static int abandon(const char *directory) {
+  const uint32_t how = WITHOUT_LOG;
+  struct stat status, parent;
+  int mount = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (mount < 0 || fstat(mount, &status) != 0 || fstatat(mount, "..", &parent, 0) != 0)
+    fail(FAILED, directory, errno);
+  if (major(status.st_dev) != LOOP_MAJOR || status.st_dev == parent.st_dev)
+    fail(FAILED, directory, ENOTBLK);
+  if (ioctl(mount, SHUTDOWN, &how) != 0) fail(FAILED, directory, errno);
+  return ENDED_WELL;
+}
+
 int main(int argc, char **argv) {
   const char *command = argc > 1 ? argv[1] : "";
   if (strcmp(command, "attach") == 0 && argc == 6)
@@ -199,6 +223,7 @@ int main(int argc, char **argv) {
   if (strcmp(command, "attach-read-only") == 0 && argc == 5)
     return attach_read_only(argv[2], argv[3], number(argv[4]));
   if (strcmp(command, "detach") == 0 && argc == 5) return detach(argv[2], argv[3], number(argv[4]));
+  if (strcmp(command, "abandon") == 0 && argc == 3) return abandon(argv[2]);
   if (strcmp(command, "await") == 0 && argc == 4) return wait_until_free(argv[2], number(argv[3]));
   if (strcmp(command, "find") == 0 && argc == 4) return find_own_loop(argv[2], number(argv[3]));
   if (strcmp(command, "sweep") == 0 && argc == 3) {

@@ -3,13 +3,13 @@
  * outlives its holder by a few seconds only. By then the last writes must be on the storage and the
  * disk must be free, or another host would mount a file system that is still in use.
  *
- * Usage: guard GROUP DIRECTORY
+ * Usage: guard GROUP DIRECTORY…
  *   Joins the control group of the agent's helpers (GROUP is its cgroup.procs), which the next
  *   agent empties first, so that no guard ever works beside an agent. Writes one byte to stdout,
  *   then reads stdin, to which the agent never writes: end of file means that the agent has ended.
- *   Then kills the remaining helpers and unmounts everything below the directory but what lies in
- *   its `held/`, each mount in a process of its own, so that one whose storage hangs does not block
- *   the others.
+ *   Then kills the remaining helpers and unmounts everything below the directories but what lies in
+ *   their `held/`, each mount in a process of its own, so that one whose storage hangs does not
+ *   block the others.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -52,10 +52,18 @@ static void unescape(char *text) {
 /* Disks that sandboxes mount: those outlive the agent, and the next one takes them over. */
 static bool is_held(const char *below) { return strncmp(below, HELD, sizeof HELD - 1) == 0; }
 
-/* Mounts below the directory but for held ones, in the order in which they were made. */
-static int list_mounts(const char *directory) {
+static bool is_ours(const char *path, char *const *directories) {
+  for (; *directories != NULL; directories++) {
+    size_t prefix = strlen(*directories);
+    if (strncmp(path, *directories, prefix) == 0 && path[prefix] == '/')
+      return !is_held(path + prefix + 1);
+  }
+  return false;
+}
+
+/* Mounts below the directories but for held ones, in the order in which they were made. */
+static int list_mounts(char *const *directories) {
   static char line[4 * PATH_BYTES];
-  size_t prefix = strlen(directory);
   int count = 0;
   FILE *table = fopen("/proc/self/mountinfo", "re");
   if (table == NULL) return -1;
@@ -63,17 +71,16 @@ static int list_mounts(const char *directory) {
     char *path = paths[count];
     if (sscanf(line, "%*s %*s %*s %*s %4095s", path) != 1) continue;
     unescape(path);
-    bool is_below = strncmp(path, directory, prefix) == 0 && path[prefix] == '/';
-    if (is_below && !is_held(path + prefix + 1)) count++;
+    if (is_ours(path, directories)) count++;
   }
   fclose(table);
   return count;
 }
 
 /* Containers end with the agent; their disks are busy until they have. */
-static void unmount_all(const char *directory) {
+static void unmount_all(char *const *directories) {
   for (int looks = 0; looks < LOOKS_AT_MOUNTS; looks++) {
-    int count = list_mounts(directory);
+    int count = list_mounts(directories);
     if (count == 0) return;
     for (int i = count - 1; i >= 0; i--) begin_unmounting(paths[i]);
     pause_shortly();
@@ -83,7 +90,7 @@ static void unmount_all(const char *directory) {
 
 int main(int argc, char **argv) {
   char byte = 0;
-  if (argc != 3) return 2;
+  if (argc < 3) return 2;
   /* A signal to the agent's process group must not end its guard. */
   signal(SIGINT, SIG_IGN);
   signal(SIGTERM, SIG_IGN);
@@ -93,6 +100,6 @@ int main(int argc, char **argv) {
   if (write(STDOUT_FILENO, &byte, 1) != 1) return 1;
   while (read(STDIN_FILENO, &byte, 1) > 0 || errno == EINTR) errno = 0;
   for (int looks = 0; looks < LOOKS_AT_HELPERS && kill_helpers(argv[1]); looks++) pause_shortly();
-  unmount_all(argv[2]);
+  unmount_all(argv + 2);
   return 0;
 }

@@ -71,8 +71,8 @@ export interface HostSandboxes {
   readonly registry: SandboxRegistry;
   readonly creator: SandboxCreator;
   readonly load: HostCapacity['load'];
-  /** The state of each sandbox. */
-  readonly states: readonly SandboxState[];
+  /** The state of each sandbox, by id. */
+  readonly states: ReadonlyMap<string, SandboxState>;
   /** Watches where the sandboxes lie. */
   readonly storage: StorageWatch;
   /** The storage that its sandboxes share with those of other hosts. */

@@ -63,8 +63,8 @@ export class SandboxRegistry {
   }
 
   /** The state of each sandbox. */
-  get states(): SandboxState[] {
-    return this.actors.map((actor) => actor.record.state);
+  get states(): ReadonlyMap<string, SandboxState> {
+    return new Map([...this.#actors].map(([id, actor]) => [id, actor.record.state]));
   }
 
   get actors(): readonly SandboxActor[] {

@@ -54,14 +54,15 @@ export async function makeHelperGroup({ cgroups, cgroupParent }: HostGroups): Pr
 /**
  * Starts the guard, which unmounts this agent's disks when the agent is gone (guard.c). The guard
  * joins the helpers' group, so the next agent ends it before mounting anything.
+ * @param directories of the agent, as the kernel shows them for mounts
  * @returns stops the guard; call it once nothing is mounted any more
  */
 export async function startMountGuard(
   group: string,
-  dataDir: string,
+  directories: readonly string[],
 ): Promise<() => Promise<void>> {
   const guard = await started(
-    spawnDetached(guardPath, [group, dataDir], { stdio: ['pipe', 'pipe', 'ignore'] }),
+    spawnDetached(guardPath, [group, ...directories], { stdio: ['pipe', 'pipe', 'ignore'] }),
   );
   const { stdin, stdout } = guard;
   if (stdin === null || stdout === null) throw new Error('the guard has no pipes');

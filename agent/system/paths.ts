@@ -1,22 +1,26 @@
 import { join } from 'node:path';
 
-/** The layout of the agent's data directory, which holds every mount and container of this host. */
+/**
+ * The layout of the agent's two directories. The data directory outlives boots. The run directory
+ * (run-directory.ts) holds every mount of disk contents, so that nobody who empties the data
+ * directory deletes files of a disk that is still mounted.
+ */
 export const paths = {
   hostId: (dataDir: string) => join(dataDir, 'host-id'),
   lock: (dataDir: string) => join(dataDir, 'agent.lock'),
   journal: (dataDir: string) => join(dataDir, 'journal.sqlite'),
   runcRoot: (dataDir: string) => join(dataDir, 'runc'),
-  /** Scratch and bundle of each running container. */
-  containers: (dataDir: string) => join(dataDir, 'containers'),
+  /** Scratch, bundle and disks of each running container. */
+  containers: (runDir: string) => join(runDir, 'containers'),
   /** Unlinked files that hold the long output of running commands. */
   outputTails: (dataDir: string) => join(dataDir, 'output-tails'),
-  container: (dataDir: string, id: string) => join(dataDir, 'containers', id),
+  container: (runDir: string, id: string) => join(runDir, 'containers', id),
   /** Attached disks, each mounted under its id. */
-  mounts: (dataDir: string) => join(dataDir, 'mounts'),
-  mount: (dataDir: string, diskId: string) => join(dataDir, 'mounts', diskId),
+  mounts: (runDir: string) => join(runDir, 'mounts'),
+  mount: (runDir: string, diskId: string) => join(runDir, 'mounts', diskId),
   /** Disks that sandboxes mount, each mounted once more under its id; this outlives the agent. */
-  heldDisks: (dataDir: string) => join(dataDir, 'held'),
-  heldDisk: (dataDir: string, diskId: string) => join(dataDir, 'held', diskId),
+  heldDisks: (runDir: string) => join(runDir, 'held'),
+  heldDisk: (runDir: string, diskId: string) => join(runDir, 'held', diskId),
   /** A tmpfs with the NFS server and its libraries, and nothing else. */
   nfsPrograms: (dataDir: string) => join(dataDir, 'nfs-programs'),
   /** The secret from which the keys of NFS handles are derived; sealed. */

@@ -4,6 +4,7 @@ import { planRouter } from '../../agent/network/router-plan.ts';
 import { hasNamespace, slotsWithNamespace } from '../../agent/network/slot-namespace.ts';
 import { detectCgroups, processesBelow, trackingGroup } from '../../agent/system/cgroup.ts';
 import { paths } from '../../agent/system/paths.ts';
+import { runDirectoryOf } from '../../agent/system/run-directory.ts';
 import type { Env } from '../env-file.ts';
 import { type Finding, ok, warning } from './finding.ts';
 
@@ -75,10 +76,11 @@ export async function checkLeftovers(config: Env): Promise<Finding[]> {
   const { AGENT_DATA_DIR: dataDir, STORAGE_DIR: storage, AGENT_CGROUP: cgroup } = config;
   if (dataDir === undefined) return [ok(CHECK, 'no agent is set up here')];
   if (await hasAgent(dataDir)) return [ok(CHECK, 'the agent runs')];
-  const directories = [dataDir, storage].filter((path) => path !== undefined);
-  const mounts = await findMounts(directories);
-  const loops = await findLoopFiles(directories);
   const hostId = (await readFile(paths.hostId(dataDir), 'utf8').catch(() => '')).trim();
+  const directories = [dataDir, storage].filter((path) => path !== undefined);
+  const runDir = hostId === '' ? [] : [runDirectoryOf(hostId)];
+  const mounts = await findMounts([...directories, ...runDir]);
+  const loops = await findLoopFiles(directories);
   const found = [
     ...(mounts[0] === undefined ? [] : [counted('mounts', mounts.length, mounts[0])]),
     ...(loops[0] === undefined ? [] : [counted('loop devices', loops.length, `of ${loops[0]}`)]),

@@ -1,5 +1,6 @@
 import Type from 'typebox';
-import { hostIdPattern, regionPattern, sandboxIdPattern } from '../ids.ts';
+import { diskIdPattern, hostIdPattern, regionPattern, sandboxIdPattern } from '../ids.ts';
+import { LIMITS } from '../limits.ts';
 import { joinProofPattern } from '../host-invitation.ts';
 import { compile } from '../validate.ts';
 import { timestamp } from './common.ts';
@@ -10,6 +11,16 @@ export type HostOrder = (typeof hostOrders)[number];
 
 const count = (description: string, example: number) =>
   Type.Integer({ minimum: 0, description, examples: [example] });
+
+/** Ids that a report names, so that an operator sees what is meant; absent from older agents. */
+const named = (description: string, pattern: string, example: string) =>
+  Type.Optional(
+    Type.Array(Type.String({ pattern }), {
+      maxItems: LIMITS.hostReportIdsMax,
+      description,
+      examples: [[example]],
+    }),
+  );
 
 /** A host's report of itself; the API shows it as it is. */
 const HostFigures = Type.Object({
@@ -26,6 +37,16 @@ const HostFigures = Type.Object({
   sandboxesActive: count('Those of them that run or change their state.', 3),
   disks: count('Disks that are attached there.', 4),
   disksHeld: count('Those of them that its sandboxes mount; paused containers keep theirs.', 1),
+  sandboxesActiveIds: named(
+    `The first ${LIMITS.hostReportIdsMax} of \`sandboxesActive\`.`,
+    sandboxIdPattern,
+    '0199a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b',
+  ),
+  disksHeldIds: named(
+    `The first ${LIMITS.hostReportIdsMax} of \`disksHeld\`.`,
+    diskIdPattern,
+    'dsk-0123456789abcdef',
+  ),
 });
 
 /** The directory's copy of a host's report. */

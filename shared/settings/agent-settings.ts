@@ -63,7 +63,8 @@ const placeSettings = {
   }),
   AGENT_DATA_DIR: absolutePath({
     setUp: '`.local/agent`',
-    description: 'host id, journal, mounts, containers. Without symbolic links, one agent each',
+    description:
+      'host id, journal, sandboxes, templates; no disks, which are mounted in `/run/berth/<host id>`. Without symbolic links, one agent each',
   }),
   STORAGE_DIR: absolutePath({ setUp: '`.local/storage`', description: 'disks of the region' }),
   STORAGE_RESERVE_BYTES: integer({

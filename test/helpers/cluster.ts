@@ -14,7 +14,7 @@ import { ClusterNode } from './cluster-node.ts';
 import { ClusterRedis } from './cluster-redis.ts';
 import { Daemon, type Environment } from './daemon.ts';
 import { askWithCertificate } from './internal-port.ts';
-import { findFaults, findLeaks, forgetImageUse } from './leaks.ts';
+import { findFaults, findLeaks, forgetImageUse, removeRunDirectories } from './leaks.ts';
 import { LoopWatch } from './loops.ts';
 import { MachineNetwork, type NetworkMachine } from './machine-network.ts';
 import { clusterProxy } from './proxies.ts';
@@ -285,6 +285,7 @@ export class TestCluster {
     }
     leaks.push(...findFaults(logs));
     for (const node of this.agents) await forgetImageUse(await node.settings());
+    await removeRunDirectories(this.directory);
     await rm(this.directory, { recursive: true, force: true });
     assert.deepStrictEqual(leaks, []);
   }

@@ -33,8 +33,8 @@ const backing = {
 export async function openDiskHost(undo: AsyncDisposableStack) {
   const { path } = undo.use(await temporaryDirectory());
   const { redis } = undo.use(await startRedis());
-  const [dataDir, place] = [join(path, 'data'), join(path, 'storage')];
-  for (const each of [dataDir, place]) await mkdir(each);
+  const [dataDir, runDir, place] = [join(path, 'data'), join(path, 'run'), join(path, 'storage')];
+  for (const each of [dataDir, runDir, place]) await mkdir(each);
   const hostId = newHostId();
   const files = new DiskFiles(regionStorage(place, dataDir), 64 * MiB, hostId);
   await files.prepare();
@@ -49,7 +49,18 @@ export async function openDiskHost(undo: AsyncDisposableStack) {
   const uses = new DiskUses(directory, log);
   undo.defer(() => uses.close());
   const deps = {
-    ...{ hostId, dataDir, directory, files, loops, uses, backing, log, onMounted: clearUploads },
+    ...{
+      hostId,
+      dataDir,
+      runDir,
+      directory,
+      files,
+      loops,
+      uses,
+      backing,
+      log,
+      onMounted: clearUploads,
+    },
     holds: journal.diskHolds,
     attachments: new Attachments({ count: 8, perAccountMax: 8 }),
     ...{ calls: new StorageCalls(), fence: new StorageFence(undefined, log), beat: new Beat() },

@@ -1,7 +1,9 @@
 import { randomBytes } from 'node:crypto';
+import { existsSync, readFileSync } from 'node:fs';
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { paths } from '../../agent/system/paths.ts';
+import { runDirectoryOf } from '../../agent/system/run-directory.ts';
 import { layoutOf } from '../../agent/disks/disk-layout.ts';
 import type { Environment } from './daemon.ts';
 import type { Stack } from './stack.ts';
@@ -31,17 +33,21 @@ export async function processesMarked(mark: string): Promise<string[]> {
 export const hostIdOf = async (environment: Environment): Promise<string> =>
   (await readFile(join(environment['AGENT_DATA_DIR'] ?? '', 'host-id'), 'utf8')).trim();
 
+/** Where that agent mounts disks; a directory that is not there for one that has never started. */
+export function runDirOf(environment: Environment): string {
+  const file = paths.hostId(environment['AGENT_DATA_DIR'] ?? '');
+  return runDirectoryOf(existsSync(file) ? readFileSync(file, 'utf8').trim() : 'none');
+}
+
 /** Where a stack's agent mounts a disk. */
-export const diskMount = (stack: Stack, diskId: string): string =>
-  paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', diskId);
+export const diskMount = ({ environment }: Pick<Stack, 'environment'>, diskId: string): string =>
+  paths.mount(runDirOf(environment), diskId);
 
 /** Names of the stack's agents that have a disk mounted. */
 export async function holdersOf({ agents }: Stack, diskId: string): Promise<string[]> {
   const table = await read('/proc/self/mountinfo');
   const targets = new Set(table.split('\n').map((line) => line.split(' ')[4]));
-  const holders = agents.filter(({ environment }) =>
-    targets.has(paths.mount(environment['AGENT_DATA_DIR'] ?? '', diskId)),
-  );
+  const holders = agents.filter((agent) => targets.has(diskMount(agent, diskId)));
   return holders.map(({ daemon }) => daemon.name);
 }
 
@@ -95,6 +101,7 @@ async function listTree(path: string, depth: number): Promise<string[]> {
  */
 export async function hostTraces({ environment, directory }: Stack): Promise<string[]> {
   const dataDir = environment['AGENT_DATA_DIR'] ?? '';
+  const runDir = runDirOf(environment);
   const table = (await read('/proc/self/mountinfo')).split('\n');
   const mounts = table.map((line) => line.split(' ')[4] ?? '');
   const loops = await readdir('/sys/block');
@@ -106,10 +113,10 @@ export async function hostTraces({ environment, directory }: Stack): Promise<str
     listTree(join(root, environment['AGENT_CGROUP'] ?? ''), 2),
   );
   return [
-    ...mounts.filter((target) => target.startsWith(dataDir)),
-    ...(await listTree(paths.containers(dataDir), 1)),
+    ...mounts.filter((target) => target.startsWith(dataDir) || target.startsWith(runDir)),
+    ...(await listTree(paths.containers(runDir), 1)),
     ...(await listTree(paths.runcRoot(dataDir), 1)),
-    ...(await listTree(paths.mounts(dataDir), 1)),
+    ...(await listTree(paths.mounts(runDir), 1)),
     ...backing.filter((file) => file.startsWith(directory)).map((file) => file.trim()),
     ...(await Promise.all(groups)).flat().filter((path) => containerGroup.test(path)),
   ];

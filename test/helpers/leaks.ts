@@ -3,6 +3,8 @@ import { dirname, join } from 'node:path';
 import { NFT, runWithin } from '../../agent/network/nft.ts';
 import { planRouter } from '../../agent/network/router-plan.ts';
 import { hasNamespace, slotsWithNamespace } from '../../agent/network/slot-namespace.ts';
+import { mountsBelow } from '../../agent/system/mount-table.ts';
+import { runDirectoryOf } from '../../agent/system/run-directory.ts';
 import type { Environment } from './daemon.ts';
 import { loopFiles } from './loops.ts';
 
@@ -64,16 +66,32 @@ export async function routerPartsOf(hostId: string): Promise<string[]> {
   ];
 }
 
-/** The network slots of the hosts whose data is in the directory, with their taps and rules. */
-async function slotsOfHostsIn(directory: string): Promise<string[]> {
+/** The hosts whose data is in the directory. */
+async function hostsIn(directory: string): Promise<string[]> {
+  const names = await readdir(directory).catch(() => []);
+  const ids = await Promise.all(names.map((name) => lines(join(directory, name, 'host-id'))));
+  return ids.map(([hostId = '']) => hostId).filter((hostId) => hostId !== '');
+}
+
+/** Their network slots, with their taps and rules, and their mounts of disks. */
+async function partsOfHostsIn(directory: string): Promise<string[]> {
   const found: string[] = [];
-  for (const name of await readdir(directory).catch(() => [])) {
-    const [hostId = ''] = await lines(join(directory, name, 'host-id'));
-    const slots = hostId === '' ? [] : await slotsWithNamespace(hostId);
+  for (const hostId of await hostsIn(directory)) {
+    const slots = await slotsWithNamespace(hostId);
     found.push(...slots.map((slot) => `network slot ${slot} of ${hostId}`));
-    found.push(...(hostId === '' ? [] : await routerPartsOf(hostId)));
+    found.push(...(await routerPartsOf(hostId)));
+    found.push(...(await mountsBelow(runDirectoryOf(hostId))).map((path) => `mount ${path}`));
   }
   return found;
+}
+
+/** Removes the run directories that killed agents leave, in which nothing is mounted any more. */
+export async function removeRunDirectories(directory: string): Promise<void> {
+  for (const hostId of await hostsIn(directory)) {
+    const runDir = runDirectoryOf(hostId);
+    if ((await mountsBelow(runDir)).length > 0) continue;
+    await rm(runDir, { recursive: true, force: true });
+  }
 }
 
 /**
@@ -87,7 +105,7 @@ export async function findLeaks(directory: string, cgroup: string): Promise<stri
     ...(await processesIn(directory)),
     ...loopDevicesIn(directory),
     ...(await cgroupsNamed(cgroup)),
-    ...(await slotsOfHostsIn(directory)),
+    ...(await partsOfHostsIn(directory)),
   ];
 }
 

@@ -1,5 +1,6 @@
 import { mountsBelow } from '../../agent/system/mount-table.ts';
 import { paths } from '../../agent/system/paths.ts';
+import { runDirOf } from './host.ts';
 import { type CrashContext, crashTest } from './crash-test.ts';
 import type { Environment } from './daemon.ts';
 import { createDisk, exec } from './disks.ts';
@@ -28,11 +29,11 @@ async function heldBy(
   stack: Stack,
   diskId: string,
 ): Promise<{ mounted: boolean; leased: boolean }> {
-  const dataDir = stack.environment['AGENT_DATA_DIR'] ?? '';
+  const runDir = runDirOf(stack.environment);
   const redis = await stack.redisClient();
   const [key = ''] = await redis.keys(`*:disk:${diskId}:lease`);
   const lease = key === '' ? null : await redis.get(key);
-  const mounted = (await mountsBelow(dataDir)).includes(paths.heldDisk(dataDir, diskId));
+  const mounted = (await mountsBelow(runDir)).includes(paths.heldDisk(runDir, diskId));
   return { mounted, leased: lease?.endsWith(' held') === true };
 }
 

@@ -14,7 +14,7 @@ import { paths as hostPaths } from '../../agent/system/paths.ts';
 import { paths } from '../../scripts/local-paths.ts';
 import { ApiClient } from './api.ts';
 import { Daemon, type Environment } from './daemon.ts';
-import { findFaults, findLeaks, forgetImageUse } from './leaks.ts';
+import { findFaults, findLeaks, forgetImageUse, removeRunDirectories } from './leaks.ts';
 import { LoopWatch } from './loops.ts';
 import { freePorts } from './ports.ts';
 import { findSecrets } from './secrets-in-processes.ts';
@@ -384,6 +384,7 @@ export class Stack {
     }
     leaks.push(...findFaults(await this.#readLogs()));
     for (const { environment } of this.agents) await forgetImageUse(environment);
+    await removeRunDirectories(this.directory);
     await rm(this.directory, { recursive: true, force: true });
     assert.deepStrictEqual(leaks, []);
   }

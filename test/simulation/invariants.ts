@@ -77,7 +77,7 @@ export async function checkHeld(world: World): Promise<void> {
   const others = host.list().filter((id) => !owned.has(id));
   const uidOf = (id: string): number => (host.vms.get(id) ?? host.disks.get(id))?.uid ?? 0;
   const expect = expectation(world);
-  expect('sandboxes', [registry.states.length], [rows.length]);
+  expect('sandboxes', [registry.states.size], [rows.length]);
   const foreign = others.filter((id) => !snapshots.some((snapshot) => snapshot.id === id));
   expect('users', uids.taken, [
     ...[...rows, ...snapshots].map(({ uid }) => uid),

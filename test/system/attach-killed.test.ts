@@ -3,13 +3,12 @@
  * begins at once: no line that was acknowledged is lost, and the image never has two writers (which
  * every stack watches, LoopWatch).
  */
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
 import { mountsBelow } from '../../agent/system/mount-table.ts';
-import { paths } from '../../agent/system/paths.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, diskFolder, exec } from '../helpers/disks.ts';
-import { processesMarked } from '../helpers/host.ts';
+import { diskMount, processesMarked } from '../helpers/host.ts';
 import { loopsOn } from '../helpers/loops.ts';
 import { SlowAttach } from '../helpers/slow-attach.ts';
 import { Stack } from '../helpers/stack.ts';
@@ -95,9 +94,9 @@ test.serial('a detachment that the kernel ends is made again', async (t) => {
   const { stack, api, slow } = t.context;
   const { id } = await createDisk(api);
   await exec(api, id, 'echo gone > log');
-  const mount = paths.mount(stack.environment['AGENT_DATA_DIR'] ?? '', id);
+  const mount = diskMount(stack, id);
   const isMounted = async (): Promise<boolean> =>
-    (await mountsBelow(stack.directory)).includes(mount);
+    (await mountsBelow(dirname(mount))).includes(mount);
   t.true(await isMounted());
   await slow.arm('umount2', DELAY_MS);
   const deleted = api.call('DELETE', `/api/disks/${id}`);

@@ -5,6 +5,7 @@ import { paths } from '../../agent/system/paths.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createBucketDisk, ownBuckets } from '../helpers/buckets.ts';
 import { createDisk, exec, missingDiskId } from '../helpers/disks.ts';
+import { runDirOf } from '../helpers/host.ts';
 import { countRows, insertRows, tryLock } from '../helpers/mounts.ts';
 import {
   type ApiSandbox,
@@ -28,7 +29,7 @@ import { waitFor } from '../helpers/wait.ts';
 
 const { serial: test } = stackTest({ ...containerSettings(), ...(await ownBuckets()) });
 
-const dataDir = (stack: Stack): string => stack.environment['AGENT_DATA_DIR'] ?? '';
+const runDir = (stack: Stack): string => runDirOf(stack.environment);
 
 /** The disk's lease as Redis has it. */
 async function leaseOf(stack: Stack, diskId: string): Promise<string | null> {
@@ -38,7 +39,7 @@ async function leaseOf(stack: Stack, diskId: string): Promise<string | null> {
 }
 
 const isHeld = async (stack: Stack, diskId: string): Promise<boolean> =>
-  (await mountsBelow(dataDir(stack))).includes(paths.heldDisk(dataDir(stack), diskId));
+  (await mountsBelow(runDir(stack))).includes(paths.heldDisk(runDir(stack), diskId));
 
 const listWith = async (api: ApiClient, diskId: string): Promise<string[]> => {
   const path = `/api/sandboxes?filesystem=${diskId}`;
@@ -144,8 +145,8 @@ test('a mounted running sandbox survives its agent, and no other host gets its d
     return exitCode === 0;
   });
   await stack.agent.stop('SIGKILL');
-  const mounted = paths.mount(dataDir(stack), disk);
-  await waitFor('the guard', async () => !(await mountsBelow(dataDir(stack))).includes(mounted));
+  const mounted = paths.mount(runDir(stack), disk);
+  await waitFor('the guard', async () => !(await mountsBelow(runDir(stack))).includes(mounted));
   t.true(await isHeld(stack, disk), 'the guard leaves the held mount');
   const value = await leaseOf(stack, disk);
   t.regex(value ?? '', / held$/u);

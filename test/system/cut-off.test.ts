@@ -16,6 +16,7 @@ import { leaseHolder } from '../../shared/directory/disk-leases.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { ApiClient, type ApiBody, type ApiReply } from '../helpers/api.ts';
 import { createDisk, diskFolder, exec, newName } from '../helpers/disks.ts';
+import { diskMount, runDirOf } from '../helpers/host.ts';
 import { loopsOn as loopNamesOn } from '../helpers/loops.ts';
 import { Network } from '../helpers/network.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
@@ -102,7 +103,7 @@ async function setScene(stack: Stack, network: Network | undefined): Promise<Sce
     }),
   };
   assert.deepStrictEqual((await scene.readLease()).holder, hostId);
-  const log = join(paths.mount(dataDirOf(agent), id), 'contents/log');
+  const log = join(diskMount(agent, id), 'contents/log');
   await waitFor('the first lines', async () => (await readFile(log, 'utf8')).length > 100);
   return scene;
 }
@@ -125,7 +126,7 @@ async function holdersOf({ agents }: Stack, devices: readonly string[]): Promise
     return devices.includes(device) ? [target] : [];
   });
   return agents.filter((agent) =>
-    targets.some((target) => target.startsWith(`${dataDirOf(agent)}/`)),
+    targets.some((target) => target.startsWith(`${runDirOf(agent.environment)}/`)),
   );
 }
 

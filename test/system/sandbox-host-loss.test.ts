@@ -7,6 +7,7 @@ import { mkdirSync, readdirSync } from 'node:fs';
 import { chmod, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createDisk, exec } from '../helpers/disks.ts';
+import { runDirOf } from '../helpers/host.ts';
 import { HostStorage } from '../helpers/host-storage.ts';
 import {
   addSecondHost,
@@ -43,8 +44,8 @@ const otherStorage = await HostStorage.mount(shared, join(directory, 'second'));
  * Shuts the first host out of the disks: on this machine, by unmounting all that it has mounted.
  */
 const fence = join(directory, 'fence');
-const dataDirFile = join(directory, 'data-dir');
-const mounts = `$(awk -v dir="$(cat ${dataDirFile})/" 'index($2, dir) == 1 { print $2 }' /proc/mounts)`;
+const runDirFile = join(directory, 'run-dir');
+const mounts = `$(awk -v dir="$(cat ${runDirFile})/" 'index($2, dir) == 1 { print $2 }' /proc/mounts)`;
 await writeFile(fence, `#!/bin/sh\nfor mount in ${mounts}; do umount -l "$mount"; done\n`);
 await chmod(fence, 0o755);
 
@@ -55,7 +56,7 @@ const { serial: test } = stackTest(
     STORAGE_FENCE_COMMAND: fence,
   },
   async ({ stack }) => {
-    await writeFile(dataDirFile, stack.environment['AGENT_DATA_DIR'] ?? '');
+    await writeFile(runDirFile, runDirOf(stack.environment));
     return addSecondHost(stack, { SANDBOX_DIR: otherStorage.directory });
   },
 );

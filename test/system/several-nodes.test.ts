@@ -7,11 +7,10 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
-import { paths } from '../../agent/system/paths.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { ApiClient, type ApiBody, type ApiReply } from '../helpers/api.ts';
 import { createDisk, exec, newName } from '../helpers/disks.ts';
-import { holdersOf, processesMarked } from '../helpers/host.ts';
+import { diskMount, holdersOf, processesMarked } from '../helpers/host.ts';
 import { Stack, type StackNode } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -58,9 +57,6 @@ test.after.always(async (t) => {
   await t.context.stack.stop();
 });
 
-const mountOn = ({ environment }: StackNode, diskId: string): string =>
-  paths.mount(environment['AGENT_DATA_DIR'] ?? '', diskId);
-
 const post = (api: ApiClient, diskId: string, command: string): Promise<ApiReply<ApiBody>> =>
   api.call('POST', `/api/disks/${diskId}/exec`, { command });
 
@@ -102,7 +98,7 @@ async function startHeld(
     `export ${mark}; until [ -e go ]; do sleep 0.05; done; rm go; echo held`,
   );
   await waitFor('the command', async () => (await processesMarked(mark)).length > 0);
-  return { reply, end: () => writeFile(join(mountOn(agent, diskId), 'contents/go'), '') };
+  return { reply, end: () => writeFile(join(diskMount(agent, diskId), 'contents/go'), '') };
 }
 
 test.serial('a disk is used through both control nodes, on one agent', async (t) => {

@@ -484,6 +484,8 @@ export const text = {
       `${running} of ${slots}${waiting === 0 ? '' : `, ${waiting} waiting`}`,
     active: (active: number, all: number) => `${active} active of ${all}`,
     held: (disks: number, held: number) => `${disks} attached, ${held} in use`,
+    named: (used: number, ids: readonly string[] | undefined, all: number) =>
+      [`${used} in use of ${all}`, ...(ids ?? [])].join(', '),
     storageFree: 'Free storage',
     version: 'Agent version',
     order: 'Requested state',

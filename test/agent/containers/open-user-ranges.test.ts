@@ -6,6 +6,8 @@ import {
   openUserRanges,
   type UserRangeSettings,
 } from '../../../agent/containers/open-user-ranges.ts';
+import { paths } from '../../../agent/system/paths.ts';
+import { makeRunDirectory } from '../../../agent/system/run-directory.ts';
 import { createLogger } from '../../../shared/log.ts';
 import { openContainers } from '../../helpers/containers.ts';
 
@@ -19,11 +21,12 @@ const settings = (mode: UserRangeSettings['mode']): UserRangeSettings => ({
 /** An agent's data directory below the test's, as it is before the containers' users are there. */
 async function dataDirectory(below: string, host: ContainerHost) {
   const dataDir = join(below, 'data');
-  const containersDir = join(dataDir, 'containers');
-  await mkdir(containersDir, { recursive: true, mode: 0o700 });
-  await mkdir(join(dataDir, 'mounts'), { mode: 0o755 });
+  const runDir = join(below, 'run');
+  const containersDir = paths.containers(runDir);
+  await makeRunDirectory(runDir);
+  await mkdir(join(dataDir, 'sandboxes'), { recursive: true, mode: 0o755 });
   await writeFile(join(dataDir, 'journal'), 'private', { mode: 0o644 });
-  return { dataDir, host: { ...host, containersDir } };
+  return { dataDir, runDir, host: { ...host, containersDir } };
 }
 
 const modeOf = async (...names: string[]): Promise<number> =>
@@ -31,14 +34,17 @@ const modeOf = async (...names: string[]): Promise<number> =>
 
 test('containers’ users get through to their directories and to nothing else', async (t) => {
   await using containers = await openContainers();
-  const { dataDir, host } = await dataDirectory(containers.directory, containers.host);
+  const { dataDir, runDir, host } = await dataDirectory(containers.directory, containers.host);
   const ranges = await openUserRanges(settings('on'), dataDir, host, log);
   const users = await ranges?.take();
   t.true((users?.firstId ?? 0) >= 2 ** 31);
   users?.release();
   t.is(await modeOf(dataDir), 0o711);
-  t.is(await modeOf(dataDir, 'containers'), 0o711);
-  t.is(await modeOf(dataDir, 'mounts'), 0o700);
+  t.is(await modeOf(dataDir, 'sandboxes'), 0o700);
+  t.is(await modeOf(runDir), 0o711);
+  t.is(await modeOf(runDir, 'containers'), 0o711);
+  t.is(await modeOf(runDir, 'mounts'), 0o700);
+  t.is(await modeOf(runDir, 'held'), 0o700);
   t.is(await modeOf(dataDir, 'journal'), 0o600);
   t.is(await openUserRanges(settings('off'), dataDir, host, log), undefined);
 });
@@ -52,5 +58,5 @@ test('where containers cannot have users of their own, they do without or the ag
     message: /EXEC_USER_NAMESPACES/u,
   });
   t.regex(String(error?.cause), /permission denied/u);
-  t.false((await readFile('/proc/self/mountinfo', 'utf8')).includes(dataDir));
+  t.false((await readFile('/proc/self/mountinfo', 'utf8')).includes(containers.directory));
 });

@@ -1,5 +1,5 @@
 /* Mounts that a former agent left: the next one clears them away at its start. */
-import { mkdir, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { pino } from 'pino';
@@ -17,6 +17,7 @@ import { temporaryDirectory } from '../../helpers/temporary.ts';
 
 const DISK = 'dsk-0123456789abcdef';
 const HELD = 'dsk-fedcba9876543210';
+const MOUNT_PARENTS = new Set(['containers', 'held', 'mounts']);
 
 async function mountMemory(directory: string): Promise<void> {
   await mkdir(directory, { recursive: true });
@@ -39,22 +40,26 @@ async function mountNewDisk(image: string, target: string): Promise<void> {
   await mountImage(image, target, FIRST_LOOP);
 }
 
-test('a disk that failed starts left mounted is free, one that a sandbox has is kept', async (t) => {
+/** Where an agent has mounted disks: in its run directory, in earlier versions with its data. */
+type Place = 'dataDir' | 'runDir';
+
+const clears = test.macro(async (t, place: Place) => {
   await using directory = await temporaryDirectory();
-  const { path: dataDir } = directory;
-  const [image, heldImage] = [join(dataDir, 'image.ext4'), join(dataDir, 'held.ext4')];
-  const held = paths.heldDisk(dataDir, HELD);
+  const { path } = directory;
+  const directories = { dataDir: join(path, 'data'), runDir: join(path, 'run') };
+  const { dataDir, runDir } = directories;
+  const [image, heldImage] = [join(path, 'image.ext4'), join(path, 'held.ext4')];
+  const mount = paths.mount(directories[place], DISK);
   await using undo = new AsyncDisposableStack();
   undo.defer(async () => {
-    for (const target of await mountsBelow(dataDir)) await run('umount', ['-l', target]);
+    for (const target of await mountsBelow(path)) await run('umount', ['-l', target]);
   });
-  await mountNewDisk(image, paths.mount(dataDir, DISK));
-  await mountNewDisk(heldImage, held);
+  await mountNewDisk(image, mount);
+  await mountNewDisk(heldImage, paths.heldDisk(directories[place], HELD));
+  await writeFile(join(paths.heldDisk(directories[place], HELD), 'file'), 'kept');
   await mountMemory(paths.nfsPrograms(dataDir));
-  for (let starts = 0; starts < 2; starts += 1) {
-    await leaveServerMounts(dataDir, paths.mount(dataDir, DISK));
-  }
-  await run('umount', [paths.mount(dataDir, DISK)]);
+  for (let starts = 0; starts < 2; starts += 1) await leaveServerMounts(dataDir, mount);
+  await run('umount', [mount]);
   t.false(await isImageFree(image));
   const journal = await Journal.open(paths.journal(dataDir));
   undo.defer(() => journal.close());
@@ -63,10 +68,23 @@ test('a disk that failed starts left mounted is free, one that a sandbox has is 
   const log = pino({ level: 'error' }, { write: (line: string) => faults.push(line) });
   const cgroups = await detectCgroups();
 
-  await reclaim(dataDir, { cgroups, cgroupParent: '/berth-test-none' }, journal, log);
+  await reclaim(directories, { cgroups, cgroupParent: '/berth-test-none' }, journal, log);
 
-  t.deepEqual(await mountsBelow(dataDir), [held]);
+  const held = paths.heldDisk(runDir, HELD);
+  t.deepEqual(await mountsBelow(path), [held]);
+  t.is(await readFile(join(held, 'file'), 'utf8'), 'kept');
+  t.false(await isImageFree(heldImage));
+  t.deepEqual(
+    (await readdir(dataDir)).filter((name) => MOUNT_PARENTS.has(name)),
+    [],
+  );
   t.true(await isImageFree(image));
   t.deepEqual(loopsOn(image), []);
   t.deepEqual(faults, []);
 });
+test(
+  'a disk that failed starts left mounted is free, one that a sandbox has is kept',
+  clears,
+  'runDir',
+);
+test('disks held by the version before move out of the data directory', clears, 'dataDir');

@@ -26,7 +26,7 @@ const log = pino({ level: 'silent' });
 async function openScene({ former = true }: { readonly former?: boolean } = {}) {
   await using undo = new AsyncDisposableStack();
   const { path, redis, record, disk, deps: own } = await openDiskHost(undo);
-  const { dataDir, directory, files, loops } = own;
+  const { runDir, directory, files, loops } = own;
   await directory.disks.create(record);
   const formerHost = newHostId();
   if (former) await directory.diskLeases.acquire(disk, formerHost, 1);
@@ -56,7 +56,7 @@ async function openScene({ former = true }: { readonly former?: boolean } = {}) 
     nextActor: () => new DiskActor(deps, disk),
     image: files.imagePath(record.id),
     firstLoop: loops.firstNumber,
-    target: paths.mount(dataDir, record.id),
+    target: paths.mount(runDir, record.id),
     mounts: () => mountsBelow(path),
     readFenced: () => readFile(fenced, 'utf8').catch(() => ''),
     [Symbol.asyncDispose]: () => stack.disposeAsync(),

@@ -26,7 +26,7 @@ async function openHost(t: ExecutionContext) {
     ...{ hostId, directory, config: { execSlots: 8 }, log },
     host: {
       ...{ ...figures, sandboxes: undefined },
-      disks: { attached: 0, held: 0, releaseUnused: async () => undefined },
+      disks: { attached: 0, held: [], releaseUnused: async () => undefined },
     },
   });
   const seen = { beats: 0, nodes: [] as readonly ControlNode[] };

@@ -1,5 +1,4 @@
 /* Disks that sandboxes hold, over the end of an agent and of Redis. Storage and mounts are real. */
-import { join } from 'node:path';
 import test from 'ava';
 import { pino } from 'pino';
 import { DiskRegistry } from '../../../agent/disks/disk-registry.ts';
@@ -39,7 +38,7 @@ async function openScene() {
   });
   const startAgent = () => {
     const disks = new DiskRegistry({ ...deps, beat: new StoppedBeat() });
-    const mounts = new HeldDisks({ dataDir: deps.dataDir, journal: deps.holds, disks, log });
+    const mounts = new HeldDisks({ runDir: deps.runDir, journal: deps.holds, disks, log });
     return { disks, mounts };
   };
   let agent = startAgent();
@@ -48,7 +47,7 @@ async function openScene() {
     await agent.disks.closeAll(ends);
     // A guard unmounts what lies elsewhere than at the place of held disks.
     for (const each of [first, second]) {
-      const target = paths.mount(deps.dataDir, each);
+      const target = paths.mount(deps.runDir, each);
       if ((await mountsBelow(path)).includes(target)) await run('umount', [target]);
     }
   };
@@ -73,8 +72,8 @@ async function openScene() {
     /** Whether mount and lease outlive the agent. */
     isHeld: async (diskId: string) => {
       const lease = await redis.get(keys.diskLease('local-test', accountId, diskId));
-      const mounts = await mountsBelow(join(path, 'data'));
-      const mounted = mounts.includes(paths.heldDisk(deps.dataDir, diskId));
+      const mounts = await mountsBelow(path);
+      const mounted = mounts.includes(paths.heldDisk(deps.runDir, diskId));
       return { mounted, leased: lease?.endsWith(' held') === true };
     },
     async restartAgent(): Promise<void> {

@@ -384,5 +384,5 @@ test('a sandbox whose removal could not be journalled is as it was', async (t) =
   await host.until(actor, 'failed');
   await creator.discard(ref);
   await time.until('nothing to be left', () => hosted.machines.list().length === 0);
-  t.deepEqual(registry.states, []);
+  t.is(registry.states.size, 0);
 });

@@ -29,7 +29,7 @@ test('a deletion that fails after its intent is journalled is retried', async (t
   t.throws(() => registry.find(childRef), { code: 'not_found' });
   t.true(machines.disks.has(child.id));
   t.is(await registry.delete(ref), undefined); // A sandbox that is being deleted blocks no other.
-  await waitFor('nothing to be left', async () => registry.states.length === 0);
+  await waitFor('nothing to be left', async () => registry.states.size === 0);
   t.is(failures, 2);
   t.deepEqual(machines.list(), []);
 });
@@ -48,7 +48,7 @@ test('a deletion that an agent did not finish is finished by the next one', asyn
   await hosted.startAgent(); // The agent starts although the deletion fails again.
   t.throws(() => hosted.registry.find(ref), { code: 'not_found' });
   hosted.gate = async () => undefined;
-  await waitFor('nothing to be left', async () => hosted.registry.states.length === 0);
+  await waitFor('nothing to be left', async () => hosted.registry.states.size === 0);
   t.deepEqual(hosted.machines.list(), []);
 });
 

@@ -25,7 +25,7 @@ test('an id is created once, and never after it was discarded', async (t) => {
   const late = host.hosted.newSandbox();
   await creator.discard({ accountId, sandboxId: late.sandboxId });
   await t.throwsAsync(creator.create(late), { code: 'cancelled' });
-  t.deepEqual(registry.states, ['running']);
+  t.deepEqual([...registry.states.values()], ['running']);
 });
 
 test('another account finds and discards nothing', async (t) => {
@@ -45,7 +45,7 @@ test('what a full host refuses leaves nothing, and what rests makes room', async
   const { registry, machines, namespaces } = host.hosted;
   const first = await host.create();
   await t.throwsAsync(host.create(), { code: 'no_capacity' });
-  t.deepEqual(registry.states, ['running']);
+  t.deepEqual([...registry.states.values()], ['running']);
   t.deepEqual(machines.list(), [first.id]);
   await first.pause();
   await host.until(first, 'paused');
@@ -90,7 +90,12 @@ test('the next agent takes up every row of one that was killed, and nothing else
   t.is(host.find(paused.id).row.state, 'paused');
   t.is(host.find(stopped.id).row.state, 'stopped');
   t.throws(() => host.find(orphan.sandboxId), { code: 'not_found' });
-  t.deepEqual(hosted.registry.states.toSorted(), ['paused', 'running', 'running', 'stopped']);
+  t.deepEqual([...hosted.registry.states.values()].toSorted(), [
+    'paused',
+    'running',
+    'running',
+    'stopped',
+  ]);
   const slots = [running, pending].map(({ id }) => host.find(id).row.slot);
   t.deepEqual([...namespaces.present].map(String).toSorted(), slots.map(String).toSorted());
   await host.find(paused.id).resume();
@@ -298,7 +303,7 @@ for (const outcome of ['is refused', 'is made'] as const) {
     else copied.reject(new Error('the storage does not answer'));
     t.is(await settled, outcome);
     await discarding;
-    const left = registry.states.length;
+    const left = registry.states.size;
     if (outcome === 'is made') {
       t.is(left, 2, 'the fork stands in its way');
       await host.until(host.find(child.sandboxId), 'running');
@@ -364,7 +369,7 @@ test('a fork that is given up while it is copied is removed', async (t) => {
   await forking;
   await discarding;
   await time.until('nothing of it', () => hosted.machines.list().length === 1);
-  t.deepEqual(hosted.registry.states, ['running']);
+  t.deepEqual([...hosted.registry.states.values()], ['running']);
   t.deepEqual(hosted.machines.faults, []);
 });
 

@@ -1,7 +1,7 @@
 import type { Disk, DiskFile, DiskInfo } from '@berth/sdk';
 import { leaf } from '../command.ts';
 import { opened } from '../context.ts';
-import { Failure } from '../failure.ts';
+import { confirm } from '../confirm.ts';
 import { findDisk } from '../find.ts';
 import type { Output, Shown } from '../output.ts';
 import { formatAge, formatBytes } from '../text.ts';
@@ -101,15 +101,9 @@ export const getCommand = () =>
     });
 
 /** @throws Failure unless the user agrees */
-async function confirm(names: readonly string[]): Promise<void> {
+async function confirmDeletion(names: readonly string[]): Promise<void> {
   const what = `${names.join(', ')} with everything on ${names.length === 1 ? 'it' : 'them'}`;
-  if (!process.stdin.isTTY || !process.stderr.isTTY) {
-    throw new Failure('nobody can be asked here', `add --yes to delete ${what}`);
-  }
-  const clack = await import('@clack/prompts');
-  const message = `Delete ${what}?`;
-  const answer = await clack.confirm({ message, initialValue: false, output: process.stderr });
-  if (answer !== true) throw new Failure('nothing was deleted');
+  await confirm(`Delete ${what}?`, `add --yes to delete ${what}`, 'nothing was deleted');
 }
 
 export const rmCommand = () =>
@@ -121,7 +115,7 @@ export const rmCommand = () =>
     .action(async (names, { yes = false, dryRun = false, ...options }) => {
       const { output, berth } = await opened(options);
       const disks = await Promise.all(names.map((name) => findDisk(berth, name)));
-      if (!yes && !dryRun) await confirm(disks.map(({ name }) => name));
+      if (!yes && !dryRun) await confirmDeletion(disks.map(({ name }) => name));
       for (const disk of disks) {
         const { id, name } = disk;
         if (!dryRun) await disk.delete();

@@ -1,6 +1,7 @@
 import type { Berth, HostInfo } from '@berth/sdk';
 import type { Command } from '@commander-js/extra-typings';
 import { group, leaf } from '../command.ts';
+import { confirm } from '../confirm.ts';
 import { opened } from '../context.ts';
 import type { Shown } from '../output.ts';
 import { formatAge, formatBytes } from '../text.ts';
@@ -81,24 +82,45 @@ const orderCommand = ({ name, description, give }: Order) =>
       }
     });
 
+/** Some ids of a host's report, and how many more there are. */
+function named(count: number, ids: readonly string[] = []): string {
+  const more = count - ids.length;
+  if (ids.length === 0) return String(count);
+  return `${count} (${ids.join(', ')}${more > 0 ? `, and ${more} more` : ''})`;
+}
+
+/** The work that goes with a host, as it reported it last. */
+function describeWork(host: HostInfo): string {
+  const { id, state, lastHeartbeat, sandboxes, sandboxesActive, disksHeld } = host;
+  const active = named(sandboxesActive, host.sandboxesActiveIds);
+  const held = named(disksHeld, host.disksHeldIds);
+  return `${id}, ${state}, heard ${formatAge(lastHeartbeat)}: sandboxes ${sandboxes}, active ${active}; disks held ${held}`;
+}
+
+/** @throws Failure unless the user agrees */
+async function confirmRemoval(hosts: readonly HostInfo[]): Promise<void> {
+  const works = hosts.map(describeWork).join('\n');
+  const question = `Forget ${hosts.length === 1 ? 'this host' : 'these hosts'} and the sandboxes, free the disks? A machine that is not off destroys them.`;
+  await confirm(`${works}\n${question}`, `add --yes to remove ${works}`, 'nothing was removed');
+}
+
 const rmCommand = () =>
   leaf('rm')
     .description(
       'Forget hosts that are off for good, with their sandboxes. Be sure that they are off: two hosts that use one disk destroy it.',
     )
     .argument('<hosts...>', 'their ids')
+    .option('-y, --yes', 'do not ask')
     .option('--dry-run', 'only say what would be removed')
-    .action(async (ids, { dryRun = false, ...options }) => {
+    .action(async (ids, { yes = false, dryRun = false, ...options }) => {
       const { output, berth } = await opened(options);
-      for (const id of ids) {
-        const { state } = await berth.hosts.get(id);
+      const hosts = await Promise.all(ids.map((id) => berth.hosts.get(id)));
+      if (!yes && !dryRun) await confirmRemoval(hosts);
+      for (const host of hosts) {
+        const { id } = host;
         if (!dryRun) await berth.hosts.delete(id);
-        const value = { id, deleted: !dryRun };
-        output.done(
-          dryRun ? `would remove ${id}, which is ${state}` : `${id} is removed`,
-          value,
-          id,
-        );
+        const done = dryRun ? `would remove ${describeWork(host)}` : `${id} is removed`;
+        output.done(done, { id, deleted: !dryRun }, id);
       }
     });
 

@@ -62,12 +62,27 @@ type Asked = 'drain' | 'remove';
 
 interface AskProps {
   readonly asked: Asked;
-  readonly id: string;
+  readonly host: HostInfo;
   readonly reload: () => void;
   readonly onClose: () => void;
 }
 
-function Ask({ asked, id, reload, onClose }: AskProps): JSX.Element {
+/** The work that goes with a host, as it reported it last. */
+const Work = ({ host }: { host: HostInfo }): JSX.Element => (
+  <Facts
+    of={[
+      [text.hosts.heard, <When key="heard" at={host.lastHeartbeat} />],
+      [
+        text.sandboxes.title,
+        text.hosts.named(host.sandboxesActive, host.sandboxesActiveIds, host.sandboxes),
+      ],
+      [text.disks.title, text.hosts.named(host.disksHeld, host.disksHeldIds, host.disks)],
+    ]}
+  />
+);
+
+function Ask({ asked, host, reload, onClose }: AskProps): JSX.Element {
+  const { id } = host;
   const isRemoval = asked === 'remove';
   const act = async (): Promise<void> => {
     await (isRemoval ? berth.hosts.delete(id) : berth.hosts.drain(id));
@@ -83,6 +98,7 @@ function Ask({ asked, id, reload, onClose }: AskProps): JSX.Element {
       {...(isRemoval ? { name: id } : {})}
     >
       <p>{isRemoval ? text.hosts.removeText : text.hosts.drainText}</p>
+      {isRemoval ? <Work host={host} /> : null}
     </Confirm>
   );
 }
@@ -113,7 +129,7 @@ function Actions({ host, reload }: { host: HostInfo; reload: () => void }): JSX.
         {text.hosts.remove}
       </Button>
       {asked === undefined ? null : (
-        <Ask asked={asked} id={id} reload={reload} onClose={() => setAsked(undefined)} />
+        <Ask asked={asked} host={host} reload={reload} onClose={() => setAsked(undefined)} />
       )}
     </>
   );

@@ -2757,6 +2757,20 @@ export interface components {
              */
             disksHeld: number;
             /**
+             * @description The first 10 of `sandboxesActive`.
+             * @example [
+             *       "0199a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"
+             *     ]
+             */
+            sandboxesActiveIds?: string[];
+            /**
+             * @description The first 10 of `disksHeld`.
+             * @example [
+             *       "dsk-0123456789abcdef"
+             *     ]
+             */
+            disksHeldIds?: string[];
+            /**
              * @description Id of the host.
              * @example host-0a1b2c3d4e5f
              */

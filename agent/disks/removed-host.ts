@@ -1,0 +1,155 @@
+/* The agent of a removed host clears the machine before it says what the operator may do. */
+import { realpath } from 'node:fs/promises';
+import { basename, dirname } from 'node:path';
+import type { AcquiredLease } from '../../shared/directory/disk-leases.ts';
+import type { Directory } from '../../shared/directory/directory.ts';
+import { toError } from '../../shared/errors.ts';
+import { diskIdPattern } from '../../shared/ids.ts';
+import { LIMITS } from '../../shared/limits.ts';
+import type { Logger } from '../../shared/log.ts';
+import { abandonMount, isImageFree, unmountLeftover } from './disk-mount.ts';
+import { LoopDevices } from './loop-devices.ts';
+import { imagePathOf } from './disk-files.ts';
+import { detectCgroups, killGroup } from '../system/cgroup.ts';
+import { mountsBelow } from '../system/mount-table.ts';
+import { paths } from '../system/paths.ts';
+import { openRunDirectory, removeRunDirectory } from '../system/run-directory.ts';
+
+interface RemovedHost {
+  readonly hostId: string;
+  readonly config: {
+    readonly cgroupParent: string;
+    readonly dataDir: string;
+    readonly storageDir: string;
+    readonly sandboxes: { readonly shared: { readonly directory: string } | undefined } | undefined;
+  };
+  readonly directory: Pick<Directory, 'accounts' | 'diskLeases' | 'disks' | 'hosts'>;
+  readonly log: Logger;
+}
+
+/** A disk that is mounted here, with every place where it is. */
+interface MountedDisk {
+  readonly diskId: string;
+  readonly targets: readonly string[];
+  /** Undefined when another host has, or had, the disk since: nothing may be written to it. */
+  readonly lease: AcquiredLease | undefined;
+}
+
+/**
+ * Refuses to start on a host that an operator has removed: its disks and sandboxes are others' now.
+ * Its machines are ended and its disks detached first, so that the data directory can be emptied.
+ * @throws Error that says what to do next
+ */
+export async function refuseRemoved(parts: RemovedHost): Promise<void> {
+  const { hostId, directory, config } = parts;
+  if (!(await directory.hosts.isRemoved(hostId))) return;
+  const problems = await clear(parts);
+  const removed = `${hostId} was removed from its cluster`;
+  if (problems.length > 0) {
+    const next = 'restart this machine, then start the agent again, and empty nothing before';
+    throw new Error(`${removed}, and ${problems.join('; ')}: ${next}`);
+  }
+  throw new Error(`${removed}: empty AGENT_DATA_DIR${exceptionOf(config)}, and join as a new host`);
+}
+
+/** Storage may have been put below the data directory. */
+function exceptionOf({ dataDir, storageDir, sandboxes }: RemovedHost['config']): string {
+  const places = [storageDir, sandboxes?.shared?.directory].filter((path) => path !== undefined);
+  const kept = places.filter((path) => path.startsWith(`${dataDir}/`));
+  return kept.length === 0 ? '' : ` except ${kept.join(' and ')}, which other hosts use`;
+}
+
+/** @returns what could not be done */
+async function clear({ hostId, config, directory, log }: RemovedHost): Promise<string[]> {
+  const cgroupParent = `${config.cgroupParent}/${hostId}`;
+  const hung = await killGroup(await detectCgroups(), cgroupParent, LIMITS.formerProcessesMsMax);
+  const places = [await openRunDirectory(hostId), await realpath(config.dataDir)];
+  const mounted = (await Promise.all(places.map(mountsBelow))).flat();
+  const disks = await leaseDisks(diskTargets(places, mounted), { hostId, directory });
+  const failed = new Map<string, Error>();
+  const attempt = async (target: string, work: Promise<void>): Promise<void> => {
+    await work.catch((error: unknown) => failed.set(target, toError(error)));
+  };
+  // First, since a command's mount of the same disk is one of the others.
+  const lost = disks.filter(({ lease }) => lease === undefined).flatMap(({ targets }) => targets);
+  await Promise.all(lost.map((target) => attempt(target, abandonMount(target))));
+  const kept = new Set(failed.keys());
+  const others = mounted.filter((target) => !disks.some((disk) => disk.targets.includes(target)));
+  for (const target of others) await attempt(target, unmountLeftover(target));
+  await Promise.all(
+    disks.map(async (disk) => {
+      for (const target of disk.targets) {
+        if (!kept.has(target)) await attempt(target, unmountLeftover(target));
+      }
+      await release(disk, { config, directory, log });
+    }),
+  );
+  await new LoopDevices(hostId, log).close();
+  for (const place of places) await removeRunDirectory(place);
+  for (const [target, err] of failed) log.error({ target, err }, 'host:unmountFailed');
+  const left = (await Promise.all(places.map(mountsBelow))).flat();
+  return [
+    ...hung.map((pid) => `process ${pid} of it does not end`),
+    ...left.map((target) => `${target} is still mounted`),
+  ];
+}
+
+/** The mounted disks by id; in the order in which they can be unmounted. */
+function diskTargets(places: readonly string[], mounted: readonly string[]): Map<string, string[]> {
+  const parents = new Set(places.flatMap((at) => [paths.mounts(at), paths.heldDisks(at)]));
+  const isDisk = (target: string): boolean =>
+    parents.has(dirname(target)) && new RegExp(diskIdPattern, 'u').test(basename(target));
+  return Map.groupBy(mounted.filter(isDisk), (target) => basename(target));
+}
+
+/**
+ * Takes the lease of each disk once more. A host that lost the lease in between, or that is not the
+ * only one which may have the disk attached, may not write back: that would be over the others'
+ * data.
+ */
+async function leaseDisks(
+  found: ReadonlyMap<string, string[]>,
+  { hostId, directory }: Pick<RemovedHost, 'hostId' | 'directory'>,
+): Promise<MountedDisk[]> {
+  const owners = await ownersOf([...found.keys()], directory);
+  return Promise.all(
+    [...found].map(async ([diskId, targets]) => {
+      const accountId = owners.get(diskId);
+      const lease =
+        accountId === undefined
+          ? undefined // The disk was deleted.
+          : await directory.diskLeases.acquireFormer(
+              { accountId, diskId },
+              hostId,
+              LIMITS.diskLeaseTtlMs,
+            );
+      return { diskId, targets, lease: lease?.formerHosts.length === 0 ? lease : undefined };
+    }),
+  );
+}
+
+/** The accounts that have the disks. */
+async function ownersOf(
+  diskIds: readonly string[],
+  { accounts, disks }: RemovedHost['directory'],
+): Promise<Map<string, string>> {
+  const owners = new Map<string, string>();
+  if (diskIds.length === 0) return owners;
+  for (const { id } of await accounts.list()) {
+    for (const diskId of diskIds) {
+      if ((await disks.get(id, diskId)) !== undefined) owners.set(diskId, id);
+    }
+  }
+  return owners;
+}
+
+/** Lets other hosts have a disk that is detached. If that fails, the lease expires. */
+async function release(
+  { diskId, lease }: MountedDisk,
+  { config, directory, log }: Pick<RemovedHost, 'config' | 'directory' | 'log'>,
+): Promise<void> {
+  const image = imagePathOf(config.storageDir, diskId);
+  const isFree = await isImageFree(image).catch(() => false);
+  log.info({ diskId, isFree, hasWritten: lease !== undefined }, 'disk:detached');
+  if (lease !== undefined && isFree) await directory.diskLeases.release(lease);
+}
