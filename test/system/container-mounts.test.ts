@@ -1,11 +1,13 @@
 /* Disks mounted in sandboxes that are containers, from the API to the host's mounts and leases. */
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { mountsBelow } from '../../agent/system/mount-table.ts';
+import { mountsBelow, mountsOf } from '../../agent/system/mount-table.ts';
 import { paths } from '../../agent/system/paths.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createBucketDisk, ownBuckets } from '../helpers/buckets.ts';
-import { createDisk, exec, missingDiskId } from '../helpers/disks.ts';
+import { createDisk, diskFolder, exec, missingDiskId } from '../helpers/disks.ts';
 import { runDirOf } from '../helpers/host.ts';
+import { loopsOn } from '../helpers/loops.ts';
 import { countRows, insertRows, tryLock } from '../helpers/mounts.ts';
 import {
   type ApiSandbox,
@@ -86,6 +88,27 @@ test('sandboxes and commands see one disk, with the same owners', async (t) => {
   t.false(await isHeld(stack, disk));
   t.notRegex((await leaseOf(stack, disk)) ?? '', / held$/u);
   t.is((await api.call('DELETE', `/api/disks/${disk}`)).status, 200);
+});
+
+test('no disk is mounted in the data directory, which operators of removed hosts empty', async (t) => {
+  const { api, stack } = t.context;
+  const { id: disk } = await createDisk(api);
+  const { sandbox_id: id } = await createSandbox(api, {
+    mounts: [{ disk_id: disk, path: '/data' }],
+  });
+  const command = exec(api, disk, 'touch begun; while [ ! -e go ]; do sleep 0.1; done');
+  await waitFor('the command', async () => (await outputOf(api, id, 'ls /data')).includes('begun'));
+  const loops = loopsOn(join(diskFolder(stack, disk), 'image.ext4'));
+  const targets = (await Promise.all(loops.map((name) => mountsOf(`/dev/${name}`)))).flat();
+  t.is(targets.length, 3, 'attached, held, and in the container of the command');
+  const { AGENT_DATA_DIR = '' } = stack.environment;
+  t.deepEqual(
+    targets.filter((target) => target.startsWith(`${AGENT_DATA_DIR}/`)),
+    [],
+  );
+  await outputOf(api, id, 'touch /data/go');
+  await command;
+  await removeSandbox(api, id);
 });
 
 test('locks, SQLite and git work between sandboxes and commands', async (t) => {
