@@ -89,7 +89,7 @@ if (process.argv.includes('--is-current')) {
   process.exitCode = isCurrent ? 0 : 1;
 } else if (!isCurrent) {
   const fresh = `${target}.${process.pid}`;
-  await mkdir(fresh, { recursive: true });
+  await mkdir(fresh, { recursive: true, mode: 0o700 });
   await buildInto(fresh);
   await writeFile(join(fresh, 'stamp'), wanted);
   await rm(target, { recursive: true, force: true });
