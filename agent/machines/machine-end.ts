@@ -11,17 +11,22 @@ import { readRecord } from '../system/read-record.ts';
 const CONSOLE_LENGTH_MAX = 600;
 const SIGKILL = constants.signals.SIGKILL;
 
-/** The cause of an end, recorded before QEMU ends: the guest's own doing, or a kill by the host. */
+/** Since the epoch, by the host's clock. */
+const endedAtMs = Type.Integer();
+/**
+ * The cause of an end, recorded before QEMU ends: the guest's own doing, a state that QEMU cannot
+ * leave, or a kill by the host.
+ */
 const FirstCause = Type.Union([
-  Type.Object({
-    reason: Type.Enum(['guest_shutdown', 'guest_panic']),
-    endedAtMs: Type.Integer(), // Since the epoch, by the host's clock.
-  }),
+  Type.Object({ reason: Type.Enum(['guest_shutdown', 'guest_panic']), endedAtMs }),
+  Type.Object({ reason: Type.Literal('vmm_crashed'), state: Type.String(), endedAtMs }),
   Type.Object({ reason: Type.Literal('killed_by_host'), message: Type.String() }),
 ]);
 type FirstCause = Type.Static<typeof FirstCause>;
-/** How a guest ended by itself, as QEMU reported it. */
-export type Observed = Exclude<FirstCause['reason'], 'killed_by_host'>;
+/** How a machine ended by itself, as QEMU reported it. */
+export type Observed =
+  | { readonly reason: 'guest_shutdown' | 'guest_panic' }
+  | { readonly reason: 'vmm_crashed'; readonly state: string };
 
 /**
  * A requested stop. `forcedAfterMs` is set once the grace time is over and the machine was killed.
@@ -34,16 +39,16 @@ const NAME = 'end.json';
 const parse = compile(FirstCause);
 
 /**
- * Records why the guest ended, before QEMU is told to quit, which leaves no trace of the reason.
+ * Records why the machine ended, before QEMU is told to quit, which leaves no trace of the reason.
  * @param wasConnected whether the agent saw the end; false: it came while no agent was connected
  */
 export async function recordObserved(
   runDir: string,
-  reason: Observed,
+  observed: Observed,
   { wasConnected }: { wasConnected: boolean },
 ): Promise<void> {
-  const endedAtMs = wasConnected ? Date.now() : await lastWordsAt(runDir);
-  await writeDurably(runDir, NAME, JSON.stringify({ reason, endedAtMs }));
+  const at = wasConnected ? Date.now() : await lastWordsAt(runDir);
+  await writeDurably(runDir, NAME, JSON.stringify({ ...observed, endedAtMs: at }));
 }
 
 /**
@@ -98,6 +103,10 @@ function causeOf(
   { noun, exitTellsShutdown }: MachineKind,
 ): MachineEnd {
   if (recorded?.reason === 'killed_by_host') return recorded;
+  if (recorded?.reason === 'vmm_crashed') {
+    const message = `the ${noun} stopped in QEMU's state ${recorded.state}`;
+    return { reason: recorded.reason, message };
+  }
   if (recorded?.reason === 'guest_panic') {
     return { reason: recorded.reason, message: "the guest's kernel failed" };
   }
@@ -113,9 +122,16 @@ function causeOf(
   return exit === undefined ? withoutExit(noun) : describeExit(exit, noun);
 }
 
-/** The line in which a kernel says why it panicked, or else the last lines of the console log. */
+/**
+ * The line in which a kernel says why it panicked, or QEMU why it cannot continue, with the lines
+ * after it; or else the last lines of the console log.
+ */
 async function excerptOf(runDir: string, reason: MachineEnd['reason']): Promise<string> {
   const lines = await readConsole(runDir);
+  const fault = lines.findLastIndex((line) => line.includes('internal error'));
+  if (reason === 'vmm_crashed' && fault >= 0) {
+    return lines.slice(fault).join(' | ').slice(0, CONSOLE_LENGTH_MAX);
+  }
   const panic = lines.findLast((line) => line.includes('Kernel panic'));
   if (reason === 'guest_panic' && panic !== undefined) return panic.slice(0, CONSOLE_LENGTH_MAX);
   return lines.join(' | ').slice(-CONSOLE_LENGTH_MAX);

@@ -14,13 +14,28 @@ import type { Template } from './memory/template.ts';
 import { MonitorWatch } from './qemu/monitor-watch.ts';
 import { type QmpClient, QmpUnavailableError } from './qemu/qmp-client.ts';
 
-const OBSERVED: Readonly<Record<string, Observed>> = {
-  shutdown: 'guest_shutdown',
-  'guest-panicked': 'guest_panic',
+const GUEST_ENDS: Readonly<Record<string, Observed>> = {
+  shutdown: { reason: 'guest_shutdown' },
+  // Root has put the machine to sleep (ACPI S3), and nothing here wakes one.
+  suspended: { reason: 'guest_shutdown' },
+  'guest-panicked': { reason: 'guest_panic' },
 };
 
-/** States of QEMU during a pause, a resume or a fork. */
-const EXPECTED: ReadonlySet<string> = new Set(['paused', 'prelaunch', 'inmigrate', 'save-vm']);
+/**
+ * States of QEMU from which a machine continues: those of a pause, a resume or a fork, and the wait
+ * for free space, which MonitorWatch ends.
+ */
+const PASSING: ReadonlySet<string> = new Set([
+  ...['running', 'paused', 'prelaunch', 'inmigrate', 'save-vm', 'io-error'],
+]);
+
+/**
+ * How a machine has ended that QEMU keeps in a state, or undefined when it has not. From all states
+ * that are not listed nothing but a reset leads on, such as `internal-error`, into which root in a
+ * guest brings a QEMU by an instruction that KVM cannot emulate.
+ */
+const endIn = (state: string): Observed | undefined =>
+  PASSING.has(state) ? undefined : (GUEST_ENDS[state] ?? { reason: 'vmm_crashed', state });
 
 interface VmParts extends MachineParts {
   readonly vmId: string;
@@ -87,8 +102,8 @@ export class MicrovmMachine extends KeptMachine {
     const signal = AbortSignal.timeout(GUEST_OPEN_MS);
     // The machine first: the guest of a stopped machine cannot answer.
     const machine = { pid: this.pid, monitor: await this.#monitor.ready(signal) };
-    // The guest has ended; `ended` will resolve.
-    if (OBSERVED[await statusOf(machine)] !== undefined) return;
+    // The machine has ended; `ended` will resolve.
+    if (endIn(await statusOf(machine)) !== undefined) return;
     await continueMachine(machine);
     await this.guest
       .call(signal, (channel) => channel.thaw())
@@ -128,11 +143,9 @@ export class MicrovmMachine extends KeptMachine {
 
   async #handleStopped(status: string, wasConnected: boolean): Promise<void> {
     const { runDir, log } = this.#parts;
-    const observed = OBSERVED[status];
-    if (observed === undefined) {
-      if (!EXPECTED.has(status)) log.warn({ runDir, status }, 'machine:stopped');
-      return;
-    }
+    const observed = endIn(status);
+    if (observed === undefined) return;
+    if (observed.reason === 'vmm_crashed') log.error({ runDir, status }, 'machine:stopped');
     await failpoint('remember end', () => recordObserved(runDir, observed, { wasConnected }));
     await failpoint('quit machine', () => this.#monitor.quit());
   }

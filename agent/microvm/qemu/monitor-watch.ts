@@ -73,7 +73,8 @@ export class MonitorWatch {
   async #useConnection(): Promise<boolean> {
     try {
       const listener = ({ name }: { name: string }): void => {
-        if (name === 'STOP') this.#check({ wasConnected: true });
+        // A machine that the guest has put to sleep is not said to stop.
+        if (name === 'STOP' || name === 'SUSPEND') this.#check({ wasConnected: true });
       };
       const client = await QmpClient.open(this.#path, { listener });
       const closed = once(client, 'closed');
