@@ -127,6 +127,17 @@ function createSandboxGauges(registry: Registry, sandboxes: () => Host['sandboxe
       for (const state of sandboxes()?.states.values() ?? []) count.inc({ state });
     },
   });
+  const accelerator: Gauge<'accelerator' | 'reason'> = new Gauge({
+    name: 'berth_sandbox_accelerator',
+    help: 'How new virtual machines run, and why: 1 for the present choice',
+    labelNames: ['accelerator', 'reason'] as const,
+    registers: [registry],
+    collect() {
+      accelerator.reset();
+      const choice = sandboxes()?.accelerator();
+      if (choice !== undefined) accelerator.set({ ...choice }, 1);
+    },
+  });
   const memory: Gauge<'part'> = new Gauge({
     name: 'berth_sandbox_capacity_memory_bytes',
     help: 'Memory that running sandboxes may take of this host together, and what is given to them',

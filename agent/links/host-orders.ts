@@ -5,7 +5,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { ownVersion } from '../../shared/metrics.ts';
 import { isTransitional, type SandboxState } from '../../shared/sandbox-lifecycle.ts';
-import type { HostOrder, HostReport } from '../../shared/schemas/host.ts';
+import type { AcceleratorChoice, HostOrder, HostReport } from '../../shared/schemas/host.ts';
 
 /** The parts of a host that follow orders, and the figures that it reports. */
 interface OrderedHost {
@@ -26,6 +26,7 @@ interface OrderedHost {
         readonly states: ReadonlyMap<string, SandboxState>;
         readonly storageId?: string | undefined;
         readonly pausedKeepDisks: boolean;
+        readonly accelerator?: () => AcceleratorChoice | undefined;
         readonly registry: { pauseRunning(): Promise<void> };
         follow(order: HostOrder, toldAt: number): void;
       }
@@ -106,6 +107,7 @@ export class HostOrders {
     const states = [...(sandboxes?.states ?? [])];
     const active = states.filter(([, state]) => isActive(state)).map(([id]) => id);
     const { held } = disks;
+    const machines = sandboxes?.accelerator?.();
     return {
       version: this.#version,
       seenAt: Date.now(),
@@ -124,6 +126,10 @@ export class HostOrders {
       sandboxesActiveIds: active.slice(0, LIMITS.hostReportIdsMax),
       disksHeldIds: held.slice(0, LIMITS.hostReportIdsMax),
       pausedKeepDisks: sandboxes?.pausedKeepDisks ?? false,
+      ...(machines && {
+        accelerator: machines.accelerator,
+        acceleratorReason: machines.reason,
+      }),
       ...(sandboxes?.storageId === undefined ? {} : { sandboxStorage: sandboxes.storageId }),
     };
   }

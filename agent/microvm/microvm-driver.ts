@@ -1,5 +1,6 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { toError } from '../../shared/errors.ts';
+import type { AcceleratorChoice } from '../../shared/schemas/host.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { MicrovmSettings, SandboxSettings } from '../sandboxes/settings.ts';
 import { exists } from '../system/exists.ts';
@@ -38,7 +39,7 @@ import { type MicrovmHost, pathsOf, type SharedMachines } from './microvm-host.t
 import { MicrovmMachine } from './microvm-machine.ts';
 import { MountServers } from './mount-servers.ts';
 import { pauseRunning } from './pause-machine.ts';
-import { chooseAccelerator } from './qemu/accelerator.ts';
+import { HostAccelerator } from './qemu/accelerator.ts';
 import { vmCgroup } from './qemu/launch.ts';
 import { listNames, machinePaths } from './qemu/machine-directory.ts';
 import { listMachineCgroups } from '../machines/machine-cgroup.ts';
@@ -69,6 +70,10 @@ export class MicrovmDriver implements MachineDriver {
     this.#servers = new MountServers((spec) => serveMounts(host, spec), host.log);
   }
 
+  get accelerator(): AcceleratorChoice {
+    return this.#host.accelerator.choice;
+  }
+
   /** Prepares the host for machines; the first time, probing for KVM takes some seconds. */
   static async open(
     settings: Omit<MicrovmSettings, 'kind'> & Pick<SandboxSettings, 'uidBase' | 'bootTimeoutMs'>,
@@ -97,9 +102,10 @@ export class MicrovmDriver implements MachineDriver {
     const host = { guestDir, rootDisk, bases: shared?.bases, cgroups, cgroupParent };
     // Probing runs as the uid right before those of sandboxes.
     const probing = { host, directory: dataDir, uid: uidBase - 1, log };
-    const accelerator = await chooseAccelerator(settings.accelerator, probing);
+    const accelerator = await HostAccelerator.open(settings.accelerator, probing);
     const templates = await TemplateStore.open({
-      ...{ hostId, host, accelerator, bootTimeoutMs, log },
+      ...{ hostId, host, bootTimeoutMs, log },
+      accelerators: () => accelerator.usable,
       directory: places.templates,
       makerDirectory: paths.templateMaker(dataDir),
       uid: uidBase - 1,
@@ -296,9 +302,10 @@ export class MicrovmDriver implements MachineDriver {
     return [...names].filter(isVmId).toSorted();
   }
 
-  close(): Promise<void> {
+  async close(): Promise<void> {
     this.#servers.close();
-    return this.#host.templates.close();
+    await this.#host.accelerator.close();
+    await this.#host.templates.close();
   }
 
   /** From now on the server of the machine's disks is looked after. */

@@ -10,7 +10,7 @@ import type { TemplateStore } from './memory/template-store.ts';
 import { MicrovmMachine } from './microvm-machine.ts';
 import { type VmHost, vmCgroup } from './qemu/launch.ts';
 import { machinePaths } from './qemu/machine-directory.ts';
-import type { Accelerator } from './qemu/qemu-arguments.ts';
+import type { HostAccelerator } from './qemu/accelerator.ts';
 import type { MachineIdentity } from '../machines/shim-files.ts';
 
 /** Storage that hosts share, between which machines move. */
@@ -31,6 +31,7 @@ export interface MicrovmHost extends VmHost, BaseHost {
   /** Whether the storage answers, and has free space. */
   readonly mayTrim: () => boolean;
   readonly accelerator: Accelerator;
+  readonly accelerator: HostAccelerator;
   readonly bootTimeoutMs: number;
   readonly templates: TemplateStore;
   readonly log: Logger;

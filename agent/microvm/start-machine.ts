@@ -142,7 +142,7 @@ async function launchMachine(
   const directory = directoryOf(host, vmId);
   await launch(host, {
     ...{ name: vmId, directory, vcpuCount, memSizeMib, uid, memory },
-    accelerator: host.accelerator,
+    accelerator: host.templates.acceleratorOf(template, spec),
     diskLayers: await readChain(disks),
     diskBase: (await findBase(directory, host)).path,
     network: { namespace, tap, mac },

@@ -1,3 +1,4 @@
+import type { AcceleratorChoice } from '../../shared/schemas/host.ts';
 import type { SandboxExitReason } from '../../shared/schemas/sandbox-record.ts';
 import type { SlotPlan } from '../network/slot.ts';
 import type { GuestLink } from '../guest-link/guest-link.ts';
@@ -143,6 +144,8 @@ export interface SharedBases {
  */
 export interface MachineDriver {
   readonly traits: MachineTraits;
+  /** How new machines run; undefined where they are containers. */
+  readonly accelerator?: AcceleratorChoice | undefined;
   /**
    * Makes the root disk, unless it exists. From then on the machine has that image, and so have its
    * forks.

@@ -8,7 +8,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
-import type { HostOrder } from '../../shared/schemas/host.ts';
+import type { AcceleratorChoice, HostOrder } from '../../shared/schemas/host.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { SandboxSettings } from './settings.ts';
@@ -77,6 +77,8 @@ export interface HostSandboxes {
   readonly storage: StorageWatch;
   /** The storage that its sandboxes share with those of other hosts. */
   readonly storageId: string | undefined;
+  /** How new virtual machines run; undefined where sandboxes are containers. */
+  readonly accelerator: () => AcceleratorChoice | undefined;
   /** Whether a paused sandbox stays in memory, with the disks that it mounts. */
   readonly pausedKeepDisks: boolean;
   /**
@@ -311,7 +313,7 @@ export async function openSandboxes(
     get states() {
       return registry.states;
     },
-    ...{ storage, storageId: parts.shared?.id },
+    ...{ storage, storageId: parts.shared?.id, accelerator: () => driver.accelerator },
     pausedKeepDisks: driver.traits.pausedStaysInMemory,
     get failing() {
       return taking && { ...taking.adopter.failing, give: taking.mover.notTaken };

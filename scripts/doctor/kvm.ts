@@ -3,8 +3,9 @@ import { access, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
-import { chooseAccelerator } from '../../agent/microvm/qemu/accelerator.ts';
+import { probe, readChoice } from '../../agent/microvm/qemu/accelerator.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
+import type { AcceleratorChoice } from '../../shared/schemas/host.ts';
 import type { Env } from '../env-file.ts';
 import { failed, type Finding, ok, warning } from './finding.ts';
 
@@ -16,18 +17,29 @@ const PROBE_UID = 600_099_990;
  * Boots a guest under KVM in a place of its own: that /dev/kvm exists does not prove that guests
  * boot.
  */
-async function bootsUnderKvm(guestDir: string, rootDisk: string): Promise<boolean> {
+async function bootUnderKvm(guestDir: string, rootDisk: string): Promise<AcceleratorChoice> {
   const directory = await mkdtemp(join(tmpdir(), 'berth-doctor-'));
   const cgroups = await detectCgroups();
   const cgroupParent = `/berth-doctor/${process.pid}`;
   const host = { guestDir, rootDisk, cgroups, cgroupParent };
   const log = pino({ level: 'silent' });
   try {
-    return (await chooseAccelerator('auto', { host, directory, uid: PROBE_UID, log })) === 'kvm';
+    return await probe({ host, directory, uid: PROBE_UID, log });
   } finally {
     await removeCgroups(cgroups, cgroupParent);
     await rm(directory, { recursive: true, force: true });
   }
+}
+
+/** The choice of this host's agent, which holds until the host boots again. */
+async function choiceOfAgent({ AGENT_DATA_DIR: dataDir }: Env): Promise<Finding[]> {
+  const choice = dataDir === undefined ? undefined : await readChoice(dataDir);
+  if (choice === undefined) return [];
+  const { accelerator, reason } = choice;
+  const message = `the agent has chosen ${accelerator} (${reason})`;
+  if (accelerator === 'kvm') return [ok(CHECK, message)];
+  const next = 'its log says why (accelerator:kvmUnusable); it tries again after the next boot';
+  return [warning(CHECK, message, next)];
 }
 
 /** Whether virtual machines run here, and whether they run at the processor's speed. */
@@ -49,7 +61,11 @@ export async function checkKvm(config: Env): Promise<Finding[]> {
       'turn on virtualization in the firmware, or nested virtualization for this machine';
     return [warning(CHECK, `there is no /dev/kvm: ${slow}`, next)];
   }
-  if (await bootsUnderKvm(guestDir, rootDisk)) return [ok(CHECK, 'a guest boots under KVM')];
-  const message = `/dev/kvm is there, but a guest does not boot under it within 10 s: ${slow}`;
-  return [warning(CHECK, message, 'use a host whose KVM works, or SANDBOX_RUNTIME=container')];
+  const chosen = await choiceOfAgent(config);
+  const { accelerator, reason } = await bootUnderKvm(guestDir, rootDisk);
+  if (accelerator === 'kvm') return [ok(CHECK, 'a guest boots under KVM'), ...chosen];
+  const how = reason === 'timed_out' ? 'in time' : 'at all';
+  const message = `/dev/kvm is there, but a guest does not boot under it ${how}: ${slow}`;
+  const next = 'use a host whose KVM works, or SANDBOX_RUNTIME=container';
+  return [warning(CHECK, message, next), ...chosen];
 }

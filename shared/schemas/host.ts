@@ -9,6 +9,24 @@ import { timestamp } from './common.ts';
 export const hostOrders = ['up', 'cordoned', 'drained'] as const;
 export type HostOrder = (typeof hostOrders)[number];
 
+/** How virtual machines run on a host: at its processors' speed, or emulated. */
+export const accelerators = ['kvm', 'tcg'] as const;
+export type Accelerator = (typeof accelerators)[number];
+
+/** Why a host's virtual machines run so. */
+export const acceleratorReasons = [
+  'set',
+  'no_device',
+  'probing',
+  'booted',
+  'timed_out',
+  'failed',
+] as const;
+export interface AcceleratorChoice {
+  readonly accelerator: Accelerator;
+  readonly reason: (typeof acceleratorReasons)[number];
+}
+
 const count = (description: string, example: number) =>
   Type.Integer({ minimum: 0, description, examples: [example] });
 
@@ -37,6 +55,18 @@ const HostFigures = Type.Object({
   sandboxesActive: count('Those of them that run or change their state.', 3),
   disks: count('Disks that are attached there.', 4),
   disksHeld: count('Those of them that its sandboxes mount; paused containers keep theirs.', 1),
+  accelerator: Type.Optional(
+    Type.Enum([...accelerators], {
+      description:
+        'How new virtual machines run: `kvm`, or emulated (`tcg`). Absent where sandboxes are containers, or there are none.',
+    }),
+  ),
+  acceleratorReason: Type.Optional(
+    Type.Enum([...acceleratorReasons], {
+      description:
+        '`set` by SANDBOX_ACCELERATOR; `no_device`: there is no /dev/kvm; `probing`: a guest is being booted under KVM; `booted`: it did; `timed_out`: it did not in time; `failed`: QEMU could not run it.',
+    }),
+  ),
   sandboxesActiveIds: named(
     `The first ${LIMITS.hostReportIdsMax} of \`sandboxesActive\`.`,
     sandboxIdPattern,

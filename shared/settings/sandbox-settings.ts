@@ -31,7 +31,8 @@ const runtimeSettings = {
   ),
   SANDBOX_ACCELERATOR: Type.Enum(['auto', 'kvm', 'tcg'], {
     default: 'auto',
-    description: '`kvm`, `tcg` (emulation), or `auto`: the agent tries once whether KVM works',
+    description:
+      '`kvm`, `tcg` (emulation), or `auto`: the agent tries whether KVM works ([sandboxes.md](sandboxes.md#on-the-host))',
   }),
   SANDBOX_TEMPLATES: Type.Enum(['on', 'off'], {
     default: 'on',

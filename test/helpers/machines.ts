@@ -35,6 +35,7 @@ interface Settings {
   readonly rootDisk?: string;
   readonly guestDir?: string;
   readonly bootTimeoutMs?: number;
+  readonly accelerator?: 'kvm' | 'tcg';
 }
 
 function built(): { guestDir: string; rootDisk: string } {

@@ -77,7 +77,7 @@ test('only keys of operators reach hosts', async (t) => {
 });
 
 test('each host is listed with what it has', async (t) => {
-  const { operator, first, second } = t.context;
+  const { stack, operator, first, second } = t.context;
   const hosts = await listHosts(operator);
   t.deepEqual(
     hosts.map(({ id }) => id),
@@ -87,12 +87,16 @@ test('each host is listed with what it has', async (t) => {
     t.deepEqual([host.state, host.order, host.region], ['up', 'up', 'local-test']);
     t.true(host.vcpus > 0 && host.vcpusFree <= host.vcpus);
     t.true(host.memoryMib > 0 && host.execSlots > 0);
+    t.deepEqual([host.accelerator, host.acceleratorReason], ['tcg', 'set']);
     t.true(Date.parse(host.lastHeartbeat) + LIMITS.hostTtlMs > Date.now());
     await waitFor(
       'its free space',
       async () => (await getHost(operator, host.id)).storageFreeBytes,
     );
   }
+  const { AGENT_ADMIN_PORT: port } = stack.environment;
+  const metrics = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  t.regex(metrics, /^berth_sandbox_accelerator\{accelerator="tcg",reason="set",service="agent"\} 1$/mu);
   t.is((await operator.call('GET', '/api/hosts/host-000000000000')).status, 404);
   t.is((await operator.call('POST', '/api/hosts/host-000000000000/drain')).status, 404);
 });

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { runInBackground } from '../../../shared/background.ts';
 import { toError } from '../../../shared/errors.ts';
 import type { Logger } from '../../../shared/log.ts';
+import type { Accelerator } from '../../../shared/schemas/host.ts';
 import { GUEST_MAC, type SlotPlan } from '../../network/slot.ts';
 import { SerialQueue } from '../../queues/serial-queue.ts';
 import { exists } from '../../system/exists.ts';
@@ -13,13 +14,7 @@ import { type Shape, shapeName } from '../../sandboxes/machine-driver.ts';
 import { bootOnce, clearMachine } from '../qemu/boot-once.ts';
 import { hostArchitecture, type VmHost } from '../qemu/launch.ts';
 import { machinePaths } from '../qemu/machine-directory.ts';
-import {
-  type Accelerator,
-  bootArguments,
-  qemuProgram,
-  RAM_PATH,
-  stateArguments,
-} from '../qemu/qemu-arguments.ts';
+import { bootArguments, qemuProgram, RAM_PATH, stateArguments } from '../qemu/qemu-arguments.ts';
 import { QmpClient } from '../qemu/qmp-client.ts';
 import { prepareRootDisk } from '../disk/root-disk.ts';
 import { readIdentity, runPaths } from '../../machines/shim-files.ts';
@@ -44,7 +39,8 @@ export interface TemplateStoreOptions {
   readonly makerDirectory: string;
   /** Begins the names of what this host makes aside in the shared directory. */
   readonly hostId: string;
-  readonly accelerator: Accelerator;
+  /** Accelerators that machines of this host may have now; new ones get the first. */
+  readonly accelerators: () => readonly Accelerator[];
   readonly uid: number;
   readonly bootTimeoutMs: number;
   /** False: machines always boot. */
@@ -73,6 +69,7 @@ interface HostParts {
 
 interface Entry {
   readonly key: string;
+  readonly accelerator: Accelerator;
   ready: Template | undefined;
   /** Set while the template is read, so that simultaneous requests read its large file once. */
   opening: Promise<Template> | undefined;
@@ -89,27 +86,31 @@ interface Entry {
  */
 export class TemplateStore {
   readonly #options: TemplateStoreOptions;
-  readonly #parts: HostParts;
+  readonly #parts: Readonly<Record<Accelerator, HostParts>>;
   readonly #entries = new Map<string, Entry>();
   /** Templates by key that machines of former guests were restored with since the agent started. */
   readonly #former = new Map<string, Promise<Template>>();
   readonly #creations = new SerialQueue();
   #isClosed = false;
 
-  private constructor(options: TemplateStoreOptions, parts: HostParts) {
+  private constructor(options: TemplateStoreOptions, parts: Record<Accelerator, HostParts>) {
     this.#options = options;
     this.#parts = parts;
   }
 
   static async open(options: TemplateStoreOptions): Promise<TemplateStore> {
-    const { host, directory, accelerator } = options;
+    const { host, directory } = options;
     const files = ['vmlinuz', 'initramfs'].map((name) => join(host.guestDir, name));
-    const [qemuVersion, guestKey, processor] = await Promise.all([
+    const [qemuVersion, processor] = await Promise.all([
       run(qemuProgram(hostArchitecture), ['--version']),
-      hashOf(files, bootArguments(hostArchitecture, accelerator)),
-      accelerator === 'kvm' ? hashOfProcessor() : '',
+      hashOfProcessor(),
     ]);
-    const store = new TemplateStore(options, { qemuVersion, guestKey, processor });
+    const guestKey = (accelerator: Accelerator): Promise<string> =>
+      hashOf(files, bootArguments(hostArchitecture, accelerator));
+    const store = new TemplateStore(options, {
+      kvm: { qemuVersion, guestKey: await guestKey('kvm'), processor },
+      tcg: { qemuVersion, guestKey: await guestKey('tcg'), processor: '' },
+    });
     await mkdir(directory, { recursive: true, mode: 0o700 });
     await store.#removeLeftovers();
     return store;
@@ -117,7 +118,8 @@ export class TemplateStore {
 
   /** The template to start a machine from; a blank one means that the machine has to boot. */
   async forNew(shape: Shape): Promise<Template> {
-    const entry = this.#entry(shape);
+    const [accelerator = 'tcg'] = this.#options.accelerators();
+    const entry = this.#entry(shape, accelerator);
     if (this.#options.isEnabled) {
       const ready =
         entry.ready ?? (entry.isCreating ? undefined : await this.#openIfReadable(entry));
@@ -129,23 +131,35 @@ export class TemplateStore {
 
   /**
    * The template that a checkpoint or a running machine depends on, even if its guest is older than
-   * the one that this host boots now.
+   * the one that this host boots now. Its machine continues under the accelerator that it had.
    * @param machines process ids of machines that may have the template in memory
    * @throws TemplateError when the template is gone, or the host has another QEMU or processor now
    */
   async byKey(key: string, shape: Shape, machines: readonly number[] = []): Promise<Template> {
-    const entry = this.#entry(shape);
+    const entry = this.#restoring(key, shape);
+    if (entry === undefined) {
+      throw new TemplateError('the template was made with another QEMU or processor');
+    }
     if (key === entry.key) return entry.ready ?? this.#open(entry, machines);
     if (key === blankKey(entry.key)) return this.#blank(entry, shape);
-    if (isSameMachine(key, entry.key)) return this.#openFormer(key, machines);
-    throw new TemplateError('the template was made with another QEMU or processor');
+    return this.#openFormer(key, machines);
   }
 
   /**
    * Whether machines of this host can continue from memory that stands on a template of this key.
    */
   canRestore(key: string, shape: Shape): boolean {
-    return isSameMachine(key, this.#entry(shape).key);
+    return this.#restoring(key, shape) !== undefined;
+  }
+
+  /** The accelerator of machines that start from the template. */
+  acceleratorOf({ key }: Pick<Template, 'key'>, shape: Shape): Accelerator {
+    return this.#restoring(key, shape)?.accelerator ?? 'tcg';
+  }
+
+  #restoring(key: string, shape: Shape): Entry | undefined {
+    const entries = this.#options.accelerators().map((each) => this.#entry(shape, each));
+    return entries.find((entry) => isSameMachine(key, entry.key));
   }
 
   /** Closes all templates; running machines keep their memory. */
@@ -165,20 +179,19 @@ export class TemplateStore {
     this.#former.clear();
   }
 
-  #entry(shape: Shape): Entry {
-    const name = shapeName(shape);
+  #entry(shape: Shape, accelerator: Accelerator): Entry {
+    const name = `${accelerator} ${shapeName(shape)}`;
     let entry = this.#entries.get(name);
     if (entry === undefined) {
-      const key = this.#keyOf(shape);
+      const key = this.#keyOf(shape, accelerator);
       const nothing = { ready: undefined, opening: undefined, blank: undefined };
-      entry = { key, ...nothing, isCreating: false, retryAt: 0 };
+      entry = { key, accelerator, ...nothing, isCreating: false, retryAt: 0 };
       this.#entries.set(name, entry);
     }
     return entry;
   }
 
-  #keyOf({ vcpuCount, memSizeMib }: Shape): string {
-    const { accelerator } = this.#options;
+  #keyOf({ vcpuCount, memSizeMib }: Shape, accelerator: Accelerator): string {
     const args = stateArguments({
       architecture: hostArchitecture,
       accelerator,
@@ -190,7 +203,8 @@ export class TemplateStore {
       network: { mac: GUEST_MAC },
       isRestored: true,
     });
-    return templateKey({ ...this.#parts, accelerator, vcpuCount, memSizeMib, arguments: args });
+    const parts = this.#parts[accelerator];
+    return templateKey({ ...parts, accelerator, vcpuCount, memSizeMib, arguments: args });
   }
 
   #blank(entry: Entry, { memSizeMib }: Shape): Template {
@@ -264,7 +278,7 @@ export class TemplateStore {
       const wasThere = await exists(this.#path(entry.key));
       if ((await this.#openIfValid(entry)) !== undefined) return;
       if (wasThere) await rm(this.#path(entry.key), { recursive: true, force: true });
-      await this.#boot(entry.key, shape);
+      await this.#boot(entry, shape);
       await this.#open(entry);
       const durationMs = Math.round(performance.now() - begunAt);
       log.info({ ...shape, key: entry.key, durationMs }, 'template:created');
@@ -276,8 +290,8 @@ export class TemplateStore {
     }
   }
 
-  async #boot(key: string, { vcpuCount, memSizeMib }: Shape): Promise<void> {
-    const { host, accelerator, uid, slots, bootTimeoutMs } = this.#options;
+  async #boot({ key, accelerator }: Entry, { vcpuCount, memSizeMib }: Shape): Promise<void> {
+    const { host, uid, slots, bootTimeoutMs } = this.#options;
     const { run: runDir, disks } = machinePaths(this.#maker.directory);
     await this.#clearMaker();
     const slot = await slots.lease();

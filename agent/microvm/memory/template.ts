@@ -4,6 +4,7 @@ import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import Type from 'typebox';
 import { GUEST_PROTOCOL_VERSION } from '../../guest-link/guest-protocol.ts';
+import type { Accelerator } from '../../../shared/schemas/host.ts';
 import { errnoOf } from '../../../shared/errors.ts';
 import { compile } from '../../../shared/validate.ts';
 import { native, type RamMapping } from '../../native/native.ts';
@@ -25,7 +26,7 @@ export interface TemplateParts {
   readonly qemuVersion: string;
   /** Hash of kernel, initramfs, and what a guest is told when it boots. */
   readonly guestKey: string;
-  readonly accelerator: 'kvm' | 'tcg';
+  readonly accelerator: Accelerator;
   /** Hash of what the guest sees of the host's processor; empty when the processor is emulated. */
   readonly processor: string;
   readonly vcpuCount: number;

@@ -1,17 +1,12 @@
 import { closeSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
+import type { Accelerator } from '../../../shared/schemas/host.ts';
 import { overheadMib } from '../../../shared/directory/sandbox-need.ts';
 import { holesPath, native } from '../../native/native.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import type { CgroupHost } from '../../system/cgroup.ts';
 import { machinePaths } from './machine-directory.ts';
-import {
-  type Accelerator,
-  qemuArguments,
-  qemuProgram,
-  type QemuSpec,
-  RAM_PATH,
-} from './qemu-arguments.ts';
+import { qemuArguments, qemuProgram, type QemuSpec, RAM_PATH } from './qemu-arguments.ts';
 import { startShim, type ShimSpec } from './shim.ts';
 import { MachineCgroup } from '../../machines/machine-cgroup.ts';
 import { GiB, MiB } from '../../../shared/units.ts';

@@ -1,4 +1,5 @@
 import assert from 'node:assert';
+import type { Accelerator } from '../../../shared/schemas/host.ts';
 import { MiB } from '../../../shared/units.ts';
 
 /** Numbers of the descriptors that QEMU inherits from the shim; shim.c has the same numbers. */
@@ -32,8 +33,6 @@ export const ROOT_DISK_ID = 'root-disk';
  * towards what a machine may use besides its guest's memory (shared/directory/sandbox-need.ts).
  */
 const TCG_CACHE_MIB = 128;
-
-export type Accelerator = 'kvm' | 'tcg';
 
 export const RAM_PATH = `/proc/self/fd/${QEMU_FD.ram}`;
 
@@ -126,14 +125,15 @@ function memory({ memory: kind, memSizeMib }: QemuSpec): string[] {
  */
 const EMULATED = ['mitigations=off', 'tsc=unstable', 'no_timer_check', 'norandmaps'];
 
-/** The guest kernel's command line; only its warnings and errors reach the console. */
+/** The guest kernel's command line; if quiet, only its warnings and errors reach the console. */
 export function kernelCommandLine(
   architecture: QemuSpec['architecture'],
   accelerator: Accelerator,
+  isQuiet = true,
 ): string {
   return [
     `console=${architecture === 'x64' ? 'ttyS0 8250.nr_uarts=1' : 'ttyAMA0'}`,
-    'quiet',
+    isQuiet ? 'quiet' : 'loglevel=7',
     'panic=-1',
     'random.trust_cpu=on',
     'cryptomgr.notests',
@@ -153,12 +153,13 @@ export function kernelCommandLine(
 /**
  * A kernel to boot, or for a restored machine, whose RAM holds it already, the wait for its state.
  */
-const start = ({ architecture, accelerator, isRestored }: QemuSpec): string[] =>
+const start = ({ architecture, accelerator, isRestored, network: nic }: QemuSpec): string[] =>
   isRestored
     ? ['-incoming', 'defer', '-S', '-global', 'migration.send-configuration=off']
     : [
         ...['-kernel', QEMU_PATH.kernel, '-initrd', QEMU_PATH.initramfs],
-        ...['-append', kernelCommandLine(architecture, accelerator)],
+        // The machine that probes shows by what its kernel prints how far it has got.
+        ...['-append', kernelCommandLine(architecture, accelerator, nic !== undefined)],
       ];
 
 const blockdev = (node: object): string[] => ['-blockdev', JSON.stringify(node)];

@@ -487,6 +487,9 @@ export const text = {
     named: (used: number, ids: readonly string[] | undefined, all: number) =>
       [`${used} in use of ${all}`, ...(ids ?? [])].join(', '),
     storageFree: 'Free storage',
+    machines: 'Virtual machines',
+    accelerator: (name: string, reason = 'unknown') =>
+      `${name === 'kvm' ? 'KVM' : 'emulated'} (${reason.replace('_', ' ')})`,
     version: 'Agent version',
     order: 'Requested state',
     orders: { up: 'up', cordoned: 'cordoned', drained: 'drained' },

@@ -12,6 +12,7 @@ const { serial: test } = stackTest({}, async ({ stack }) => {
   const report: HostReport = {
     ...{ version: '1.0.0', vcpus: 8, vcpusFree: 6, memoryMib: 1024, memoryMibFree: 512 },
     ...{ storageFreeBytes: 1, execSlots: 8, execsRunning: 0, execsWaiting: 0 },
+    ...{ accelerator: 'tcg', acceleratorReason: 'timed_out' },
     ...{ sandboxes: 3, sandboxesActive: 2, sandboxesActiveIds: [sandbox] },
     ...{ disks: 4, disksHeld: 1, disksHeldIds: [disk], order: 'up', seenAt: 1 },
   };
@@ -45,6 +46,7 @@ test('host rm names the work that goes with a host, and removes nothing unasked'
     new RegExp(`^would remove ${work}`, 'u'),
   );
   t.true(await isListed(id));
+  t.regex(await cli.output('host', 'get', id), /MACHINES .*\n.* tcg \(timed_out\) /u);
   t.is(await cli.output('host', 'rm', id, '--yes'), `${id} is removed\n`);
   t.false(await isListed(id));
 });

@@ -6,6 +6,10 @@ import { opened } from '../context.ts';
 import type { Shown } from '../output.ts';
 import { formatAge, formatBytes } from '../text.ts';
 
+/** How virtual machines run there, and why. */
+const describeMachines = ({ accelerator, acceleratorReason }: HostInfo): string =>
+  accelerator === undefined ? '-' : `${accelerator} (${acceleratorReason ?? 'unknown'})`;
+
 const HOSTS: Shown<HostInfo> = {
   id: ({ id }) => id,
   columns: [
@@ -18,6 +22,7 @@ const HOSTS: Shown<HostInfo> = {
     { head: 'DISKS', of: ({ disks }) => String(disks) },
     { head: 'COMMANDS', of: ({ execsRunning }) => String(execsRunning) },
     { head: 'HEARD', of: ({ lastHeartbeat }) => formatAge(lastHeartbeat) },
+    { head: 'MACHINES', of: describeMachines },
     { head: 'VERSION', of: ({ version }) => version },
   ],
 };

@@ -51,6 +51,14 @@ const Figures = ({ host }: { host: HostInfo }): JSX.Element => (
       [text.sandboxes.title, text.hosts.active(host.sandboxesActive, host.sandboxes)],
       [text.disks.title, text.hosts.held(host.disks, host.disksHeld)],
       [text.hosts.storageFree, bytes(host.storageFreeBytes)],
+      ...(host.accelerator === undefined
+        ? []
+        : [
+            [
+              text.hosts.machines,
+              text.hosts.accelerator(host.accelerator, host.acceleratorReason),
+            ] as const,
+          ]),
       [text.hosts.version, host.version],
       [text.hosts.order, text.hosts.orders[host.order]],
       [text.hosts.heard, <When key="heard" at={host.lastHeartbeat} />],

@@ -2757,6 +2757,18 @@ export interface components {
              */
             disksHeld: number;
             /**
+             * @description How new virtual machines run: `kvm`, or emulated (`tcg`). Absent where sandboxes are containers, or there are none.
+             * @example kvm
+             * @enum {unknown}
+             */
+            accelerator?: "kvm" | "tcg";
+            /**
+             * @description `set` by SANDBOX_ACCELERATOR; `no_device`: there is no /dev/kvm; `probing`: a guest is being booted under KVM; `booted`: it did; `timed_out`: it did not in time; `failed`: QEMU could not run it.
+             * @example set
+             * @enum {unknown}
+             */
+            acceleratorReason?: "set" | "no_device" | "probing" | "booted" | "timed_out" | "failed";
+            /**
              * @description The first 10 of `sandboxesActive`.
              * @example [
              *       "0199a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"
