@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 import type { Duplex } from 'node:stream';
 import { toError } from '../../shared/errors.ts';
+import { GuestClock } from './guest-clock.ts';
 import { GUEST_TIMEOUTS_MS, GuestConnection } from './guest-connection.ts';
 import { GuestProtocolError, GuestUnavailableError } from './guest-errors.ts';
 import { GuestProcesses } from './guest-processes.ts';
@@ -43,6 +44,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
   /** Drawn by the guest when it boots: with another one, all of its processes are new. */
   readonly instance: string;
   readonly #connection: GuestConnection;
+  readonly #clock: GuestClock;
   readonly #processes: GuestProcesses;
   #isPoweringOff = false;
 
@@ -56,6 +58,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
         this.emit('closed', error);
       },
     });
+    this.#clock = new GuestClock(this.#connection);
     this.#processes = new GuestProcesses(this.#connection, {
       output: (output) => this.emit('output', output),
       exited: (exit) => this.emit('exited', exit),
@@ -90,7 +93,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
       const processes = await channel.#processes.learn();
       // The bytes that followed the list may have closed the connection while nobody listened yet.
       if (connection.isClosed) throw new GuestUnavailableError('the guest hung up');
-      connection.pingRegularly();
+      connection.askRegularly(() => channel.checkClock());
       return { channel, processes };
     } catch (error) {
       connection.end(toError(error));
@@ -300,8 +303,18 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     await this.#connection.ask('done', { type: 'trim', budgetMs }, { timeoutMs });
   }
 
+  /** Lets processes continue, once the guest's clock is right. */
   async thaw(): Promise<void> {
+    await this.checkClock();
     await this.#connection.request({ type: 'thaw' });
+  }
+
+  /**
+   * Resolves when the guest's clock is right. The channel does this regularly, and before a thaw.
+   * @throws GuestUnavailableError when the guest does not answer in time
+   */
+  checkClock(): Promise<void> {
+    return this.#clock.check();
   }
 
   /** Mounts a disk that a server at this address exports; idempotent. */

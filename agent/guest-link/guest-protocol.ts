@@ -121,6 +121,9 @@ export const hostFrames = {
   },
   trim: { kind: 26, fields: { budgetMs: 'u32' } },
   files: { kind: 22, fields: { ...process, operation: 'rest' } },
+  readClock: { kind: 23, fields: {} },
+  /** The time of day when the guest's monotonic clock read zero. */
+  setClock: { kind: 24, fields: { zeroUs: 'u64' } },
 } as const satisfies Record<string, Shape>;
 
 /** Frames from the guest: first answers, then those that it sends unasked. */
@@ -141,6 +144,7 @@ export const guestFrames = {
       outOfMemoryKills: 'u64',
     },
   },
+  time: { kind: 71, fields: { realUs: 'u64', monotonicUs: 'u64' } },
   output: { kind: 80, fields: { ...process, stream: 'u8', offset: 'u64', bytes: 'rest' } },
   exited: {
     kind: 81,

@@ -206,6 +206,20 @@ static void answer_result(uint32_t request, const char *step, int error) {
   answer_done(request);
 }
 
+static void read_clock(uint32_t request) {
+  struct writer *writer = new_frame(KIND_TIME, request);
+  put_number(writer, clock_us(CLOCK_REALTIME), 8);
+  put_number(writer, clock_us(CLOCK_MONOTONIC), 8);
+  send_frame(writer);
+}
+
+static void handle_clock(uint8_t kind, uint32_t request, struct reader *reader) {
+  uint64_t zero_us = kind == KIND_SET_CLOCK ? take_number(reader, 8) : 0;
+  if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
+  if (kind == KIND_READ_CLOCK) return read_clock(request);
+  answer_result(request, "clock", set_clock_by_zero(zero_us));
+}
+
 static void resize(uint32_t request, struct process *process, struct reader *reader) {
   uint16_t columns = (uint16_t)take_number(reader, 2), rows = (uint16_t)take_number(reader, 2);
   if (!took_all(reader)) return answer_failed(request, FAILURE_INVALID);
@@ -340,6 +354,7 @@ void handle_command(uint8_t kind, uint32_t request, struct reader *reader) {
   if (kind == KIND_FILES) return start_operation(request, reader);
   if (handle_flow(kind, reader) || handle_guest(kind, request, reader)) return;
   if (kind == KIND_MOUNT) return handle_mount(request, reader);
+  if (kind == KIND_READ_CLOCK || kind == KIND_SET_CLOCK) return handle_clock(kind, request, reader);
   if (kind != KIND_CONFIGURE && kind != KIND_START) return handle_process(kind, request, reader);
   if (kind == KIND_CONFIGURE)
     configure(request, reader);

@@ -18,7 +18,13 @@
 #include "root.h"
 #include "spawn.h"
 
-enum { ID_TEXT_BYTES = 2 * ID_BYTES + 6 }; /* With hyphens, a newline and NUL. */
+enum {
+  ID_TEXT_BYTES = 2 * ID_BYTES + 6, /* With hyphens, a newline and NUL. */
+  US_PER_SECOND = 1000000,
+};
+
+/* The greatest number that the host reads exactly. */
+#define FIELD_MAX ((UINT64_C(1) << 53) - 1)
 
 /* Files with this first line were written here and may be rewritten; others are left alone. */
 #define MARK "# Written by Berth.\n"
@@ -151,12 +157,23 @@ static int set_ids(const struct settings *settings) {
   return mount(BOOT_ID_FILE, target, NULL, MS_BIND, NULL) == 0 ? 0 : errno;
 }
 
-static int set_clock(const struct settings *settings) {
+uint64_t clock_us(clockid_t clock) {
+  struct timespec now;
+  clock_gettime(clock, &now);
+  uint64_t us = (uint64_t)now.tv_sec * US_PER_SECOND + (uint64_t)now.tv_nsec / 1000;
+  return us < FIELD_MAX ? us : FIELD_MAX; /* Root may have set any year. */
+}
+
+static int set_time(uint64_t us) {
   if (kernel_is_kept) return 0;
-  struct timespec now = {.tv_sec = (time_t)(settings->clock_us / 1000000),
-                         .tv_nsec = (long)(settings->clock_us % 1000000) * 1000};
+  struct timespec now = {.tv_sec = (time_t)(us / US_PER_SECOND),
+                         .tv_nsec = (long)(us % US_PER_SECOND) * 1000};
   return clock_settime(CLOCK_REALTIME, &now) == 0 ? 0 : errno;
 }
+
+int set_clock_by_zero(uint64_t zero_us) { return set_time(zero_us + clock_us(CLOCK_MONOTONIC)); }
+
+static int set_clock(const struct settings *settings) { return set_time(settings->clock_us); }
 
 /* Credits the entropy and reseeds at once, so that the next random byte depends on it. */
 static int add_entropy(const struct settings *settings) {

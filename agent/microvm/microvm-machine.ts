@@ -59,8 +59,10 @@ export class MicrovmMachine extends KeptMachine {
     super(parts, new SocketGuestLink(paths.guest, { ready }));
     this.#openGuest = resolve;
     this.#parts = parts;
-    this.#monitor = new MonitorWatch(paths.monitor, (status, wasConnected) =>
-      this.#handleStopped(status, wasConnected),
+    this.#monitor = new MonitorWatch(
+      paths.monitor,
+      (status, wasConnected) => this.#handleStopped(status, wasConnected),
+      () => this.#correctClock(),
     );
     this.watch();
   }
@@ -127,6 +129,11 @@ export class MicrovmMachine extends KeptMachine {
   #warnOfThaw(error: unknown): void {
     const { log, vmId } = this.#parts;
     log.warn({ err: toError(error), vmId }, 'machine:thawFailed');
+  }
+
+  /** The guest's clock stood still with it; a guest that does not answer now is asked again. */
+  #correctClock(): void {
+    this.guest.channel?.checkClock().catch(() => undefined);
   }
 
   async #template(): Promise<Template> {

@@ -78,6 +78,14 @@ const killOfMachine =
       : undefined;
   };
 
+async function freezeMachine(cluster: Cluster, fault: Fault): Promise<Lifted> {
+  const machines = machinesIn(cluster.dataDir(hostOf(fault.host)));
+  const qemu = pick(machines, fault)?.qemu;
+  if (qemu === undefined || !signal(qemu, 'SIGSTOP')) return undefined;
+  await sleep(fault.lastsMs);
+  return signal(qemu, 'SIGCONT') ? performance.now() : undefined;
+}
+
 async function killEverything({ supervisors }: Cluster, { lastsMs }: Fault): Promise<Lifted> {
   const killed = await Promise.all(supervisors.map((supervisor) => supervisor.kill(lastsMs)));
   return killed.some((liftedAt) => liftedAt !== undefined) ? performance.now() : undefined;
@@ -161,6 +169,7 @@ const INJECT: Readonly<Record<FaultKind, Inject>> = {
   'kill guard': killGuard,
   'kill qemu': killOfMachine('qemu'),
   'kill shim': killOfMachine('shim'),
+  'freeze qemu': freezeMachine,
   'freeze agent': freezeAgent,
   'freeze agent long': freezeAgent,
   'freeze control': ({ control }, { lastsMs }) => control.freeze(lastsMs),

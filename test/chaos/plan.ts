@@ -25,6 +25,7 @@ export const PROCESS_RULES = {
   'kill guard': { weight: 1, lastsMs: [0, 0] },
   'kill qemu': { weight: 1, lastsMs: [0, 0] },
   'kill shim': { weight: 1, lastsMs: [0, 0] },
+  'freeze qemu': { weight: 2, lastsMs: [500, 12_000] },
   'freeze agent': { weight: 3, lastsMs: [500, 12_000] },
   // Longer than a disk's lease.
   'freeze agent long': { weight: 1, lastsMs: [21_000, 30_000], roundMsMin: 60_000 },

@@ -5,6 +5,7 @@ import { createDisk } from '../helpers/disks.ts';
 import { ObjectClient } from '../helpers/objects.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { Findings } from './findings.ts';
+import { checkClock } from './guest-clocks.ts';
 import type { Fault } from './plan.ts';
 import { Probe } from './probe.ts';
 import { Random } from './random.ts';
@@ -82,6 +83,7 @@ export class ChaosRun {
   readonly injected: InjectedFault[] = [];
   /** How long after each round it took until callers were served. */
   readonly recoveriesMs: number[] = [];
+  readonly #api: ApiClient;
   readonly #system: System;
   readonly #probe: Probe;
   readonly #randoms: readonly Random[];
@@ -89,9 +91,16 @@ export class ChaosRun {
   readonly #sandboxes: readonly CountingSandbox[];
 
   private constructor(
-    parts: { system: System; findings: Findings; probe: Probe; randoms: readonly Random[] },
+    parts: {
+      api: ApiClient;
+      system: System;
+      findings: Findings;
+      probe: Probe;
+      randoms: readonly Random[];
+    },
     { workloads, sandboxes }: Awaited<ReturnType<typeof createWorkloads>>,
   ) {
+    this.#api = parts.api;
     this.#system = parts.system;
     this.findings = parts.findings;
     this.#probe = parts.probe;
@@ -116,7 +125,7 @@ export class ChaosRun {
       await new ObjectClient(api.baseUrl, api.key).put(id, 'probe', 'probe');
       const workloads = await createWorkloads(system, api, newContext);
       const probe = new Probe(api, id);
-      return new ChaosRun({ system, findings, probe, randoms }, workloads);
+      return new ChaosRun({ api, system, findings, probe, randoms }, workloads);
     } catch (error) {
       await system.stop();
       throw error;
@@ -163,12 +172,17 @@ export class ChaosRun {
     try {
       const liftedAt = await this.#system.inject(fault);
       this.findings.count(`fault: ${kind}${liftedAt === undefined ? ' (missed)' : ''}`);
+      if (liftedAt !== undefined) await this.#checkClocks();
       return { fault, liftedAt };
     } catch (error) {
       const what = `${kind} of host ${host} for ${lastsMs} ms`;
       this.findings.report(`the fault "${what}" could not be injected: ${toError(error).message}`);
       return { fault, liftedAt: undefined };
     }
+  }
+
+  async #checkClocks(): Promise<void> {
+    await Promise.all(this.#sandboxes.map(({ id }) => checkClock(this.#api, id, this.findings)));
   }
 
   async #recover(): Promise<void> {

@@ -65,6 +65,8 @@ export function orderly(frame: HostFrame): GuestFrame[] {
       return [{ type: 'records', request, next: 0, records: Buffer.alloc(0) }];
     case 'start':
       return [{ type: 'started', request, pid: 2 }];
+    case 'readClock':
+      return [{ type: 'time', request, realUs: Date.now() * 1000, monotonicUs: 0 }];
     case 'stage':
     case 'stdin':
     case 'ack':

@@ -21,6 +21,7 @@ const parseStatus = compile(Type.Object({ status: Type.String() }));
 export class MonitorWatch {
   readonly #path: string;
   readonly #onStopped: (status: string, wasConnected: boolean) => Promise<void>;
+  readonly #onContinued: () => void;
   readonly #closed = new AbortController();
   #client: QmpClient | undefined;
   #retryTimer: NodeJS.Timeout | undefined;
@@ -29,10 +30,16 @@ export class MonitorWatch {
   /**
    * @param onStopped called with QEMU's name for the state, such as `shutdown` or `guest-panicked`,
    *   and with whether the agent was connected when the machine stopped
+   * @param onContinued called whenever the machine runs again after a stop, whoever continued it
    */
-  constructor(path: string, onStopped: (status: string, wasConnected: boolean) => Promise<void>) {
+  constructor(
+    path: string,
+    onStopped: (status: string, wasConnected: boolean) => Promise<void>,
+    onContinued: () => void,
+  ) {
     this.#path = path;
     this.#onStopped = onStopped;
+    this.#onContinued = onContinued;
   }
 
   get client(): QmpClient | undefined {
@@ -75,6 +82,7 @@ export class MonitorWatch {
       const listener = ({ name }: { name: string }): void => {
         // A machine that the guest has put to sleep is not said to stop.
         if (name === 'STOP' || name === 'SUSPEND') this.#check({ wasConnected: true });
+        if (name === 'RESUME') this.#onContinued();
       };
       const client = await QmpClient.open(this.#path, { listener });
       const closed = once(client, 'closed');

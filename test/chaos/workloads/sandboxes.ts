@@ -53,6 +53,10 @@ export class CountingSandbox implements Workload {
     return sandbox;
   }
 
+  get id(): string {
+    return this.#id;
+  }
+
   async run(over: AbortSignal): Promise<void> {
     const { random } = this.#context;
     while (!over.aborted) {
