@@ -111,6 +111,7 @@ function describeSandbox(sandbox: SandboxReport): string[] {
   const isDeleting = sandbox.isDeleting ? 'being deleted' : undefined;
   const network = slot === undefined ? 'no slot' : `slot ${slot}  namespace ${namespace}`;
   const exit = sandbox.exitReason;
+  const { hook } = sandbox;
   const { createdAt, runningAt = '-', finishedAt = '-' } = sandbox;
   const shape = `${vcpuCount} vcpu  ${memSizeMib} MiB`;
   return [
@@ -118,6 +119,7 @@ function describeSandbox(sandbox: SandboxReport): string[] {
     line(2, `machine: ${vmId}  ${shape}  uid ${uid}  boot ${bootId}  ${network}`),
     line(2, `created ${createdAt}  running ${runningAt}  finished ${finishedAt}`),
     ...(exit === undefined ? [] : [line(2, `exit: ${exit}`, plain(sandbox.exitMessage ?? ''))]),
+    ...(hook === undefined ? [] : [line(2, `hook: ${hook.status}`, plain(hook.message ?? ''))]),
     ...(sandbox.execs.length === 0 ? [] : [line(2, 'commands:')]),
     ...sandbox.execs.map(describeExec),
   ];

@@ -259,6 +259,8 @@ export const LIMITS = {
   sandboxStopGraceMs: 10_000,
   sandboxKillMsMax: 10_000,
   sandboxExitMessageLengthMax: 1000,
+  copyHookBytesMax: 8 * KiB,
+  copyHookMsMax: 10_000,
   sandboxCheckpointLengthMax: 64,
   dependentForksListedMax: 10,
   // How long all sandboxes together may take to pause when the host goes down.

@@ -14,7 +14,13 @@ import {
 } from './guest-protocol.ts';
 import type { Answer } from './guest-requests.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import type { GuestDisk, GuestEvents, GuestProcessSpec, GuestSettings } from './guest-types.ts';
+import type {
+  GuestDisk,
+  GuestEvents,
+  GuestHookEnd,
+  GuestProcessSpec,
+  GuestSettings,
+} from './guest-types.ts';
 import { openEpoch } from './open-epoch.ts';
 
 const ENTROPY_BYTES = 64;
@@ -315,6 +321,23 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
    */
   checkClock(): Promise<void> {
     return this.#clock.check();
+  }
+
+  /**
+   * Runs a shell command in a frozen guest, as the user of the settings, and resolves when it has
+   * ended. After its time the guest kills it, with all that it started.
+   * @throws GuestFailure when the shell could not be executed, or the guest is older than hooks
+   */
+  async runHook(command: string, timeoutMs: number = LIMITS.copyHookMsMax): Promise<GuestHookEnd> {
+    const expected = { timeoutMs: timeoutMs + GUEST_TIMEOUTS_MS.beyondHook };
+    const frame = { type: 'hook', timeoutMs, command } as const;
+    const { flags, status } = await this.#connection.ask('hooked', frame, expected);
+    const isSignalled = (flags & PROCESS_FLAGS.signalled) !== 0;
+    return {
+      exitCode: isSignalled ? undefined : status,
+      signal: isSignalled ? status : undefined,
+      isTimedOut: (flags & PROCESS_FLAGS.timedOut) !== 0,
+    };
   }
 
   /** Mounts a disk that a server at this address exports; idempotent. */

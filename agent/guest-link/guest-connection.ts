@@ -19,6 +19,7 @@ export const GUEST_TIMEOUTS_MS = {
   start: 30_000, // The working directory may lie on a disk that answers slowly.
   configure: 30_000, // The root disk may have its journal to replay.
   beyondFreeze: 5_000,
+  beyondHook: 5_000,
 } as const;
 
 /**

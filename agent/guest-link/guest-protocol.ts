@@ -7,6 +7,7 @@ import {
   type RecordOf,
 } from '../system/binary-record.ts';
 import { stuff, stuffedLengthMax, unstuff } from './byte-stuffing.ts';
+import { LIMITS } from '../../shared/limits.ts';
 import { KiB, MiB } from '../../shared/units.ts';
 
 /*
@@ -41,6 +42,8 @@ export const GUEST_LIMITS = {
   freezeMsMax: 60_000,
   trimMsMax: 10_000,
   shutdownMsMax: 60_000,
+  hookMax: LIMITS.copyHookBytesMax,
+  hookMsMax: LIMITS.copyHookMsMax,
   retainMs: 15 * 60_000, // How long a session's process is kept after its end.
   hostSilenceMs: 30_000, // After that the guest takes its host for gone.
   fileOperationsMax: 48, // At the same time.
@@ -124,6 +127,7 @@ export const hostFrames = {
   readClock: { kind: 23, fields: {} },
   /** The time of day when the guest's monotonic clock read zero. */
   setClock: { kind: 24, fields: { zeroUs: 'u64' } },
+  hook: { kind: 25, fields: { timeoutMs: 'u32', command: 'text16' } },
 } as const satisfies Record<string, Shape>;
 
 /** Frames from the guest: first answers, then those that it sends unasked. */
@@ -145,6 +149,7 @@ export const guestFrames = {
     },
   },
   time: { kind: 71, fields: { realUs: 'u64', monotonicUs: 'u64' } },
+  hooked: { kind: 72, fields: { flags: 'u8', status: 'u8' } }, // `flags` as in `exited`.
   output: { kind: 80, fields: { ...process, stream: 'u8', offset: 'u64', bytes: 'rest' } },
   exited: {
     kind: 81,

@@ -57,6 +57,14 @@ export interface GuestSettings {
   environment: Readonly<Record<string, string>>;
 }
 
+/** How a hook ended. */
+export interface GuestHookEnd {
+  /** Either the shell's exit code or the number of the signal that ended it is set. */
+  exitCode: number | undefined;
+  signal: number | undefined;
+  isTimedOut: boolean;
+}
+
 /** A disk that the host serves to the guest. */
 export interface GuestDisk {
   /** The server's, IPv4. */

@@ -8,6 +8,7 @@
 
 #include "channel.h"
 #include "freeze.h"
+#include "hook.h"
 #include "mounts.h"
 #include "power.h"
 #include "process.h"
@@ -32,6 +33,7 @@ static void drop_staged(void) {
 void commands_forget_host(void) {
   drop_staged();
   freeze_forget_host();
+  end_hook();
   mounts_forget_host();
   trim_forget_host();
 }
@@ -310,6 +312,12 @@ static void handle_trim(uint32_t request, uint32_t budget_ms) {
   trim_root(budget_ms, request);
 }
 
+/* A hook that still runs has no host that waits for it. */
+static void handle_thaw(uint32_t request) {
+  end_hook();
+  thaw(request);
+}
+
 /* Requests about the guest as a whole, with at most one number. */
 static bool handle_guest(uint8_t kind, uint32_t request, struct reader *reader) {
   bool has_number =
@@ -324,7 +332,7 @@ static bool handle_guest(uint8_t kind, uint32_t request, struct reader *reader) 
   else if (kind == KIND_STATS)
     stats(request);
   else if (kind == KIND_THAW)
-    thaw(request);
+    handle_thaw(request);
   else if (kind == KIND_LIST)
     list(request, number);
   else if (kind == KIND_FREEZE)
@@ -349,11 +357,23 @@ static void handle_mount(uint32_t request, struct reader *reader) {
   mount_disk(&disk, request);
 }
 
+static void handle_hook(uint32_t request, struct reader *reader) {
+  static char command[LIMIT_HOOK_MAX + 1];
+  uint32_t timeout_ms = (uint32_t)take_number(reader, 4);
+  take_text(reader, 2, command, LIMIT_HOOK_MAX);
+  if (!took_all(reader) || command[0] == '\0' || timeout_ms > LIMIT_HOOK_MS_MAX)
+    return answer_failed(request, FAILURE_INVALID);
+  if (!is_configured()) return answer_failed(request, FAILURE_NOT_CONFIGURED);
+  if (!is_frozen() || is_shutting_down()) return answer_failed(request, FAILURE_BUSY);
+  run_hook(command, strlen(command), timeout_ms, request);
+}
+
 void handle_command(uint8_t kind, uint32_t request, struct reader *reader) {
   if (kind == KIND_STAGE) return stage(reader);
   if (kind == KIND_FILES) return start_operation(request, reader);
   if (handle_flow(kind, reader) || handle_guest(kind, request, reader)) return;
   if (kind == KIND_MOUNT) return handle_mount(request, reader);
+  if (kind == KIND_HOOK) return handle_hook(request, reader);
   if (kind == KIND_READ_CLOCK || kind == KIND_SET_CLOCK) return handle_clock(kind, request, reader);
   if (kind != KIND_CONFIGURE && kind != KIND_START) return handle_process(kind, request, reader);
   if (kind == KIND_CONFIGURE)

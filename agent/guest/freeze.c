@@ -38,6 +38,8 @@ int use_group(const char *directory) {
   return 0;
 }
 
+const char *process_group(void) { return group; }
+
 bool is_frozen(void) { return state != RUNNING; }
 
 static int set_group_frozen(bool frozen) {

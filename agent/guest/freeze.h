@@ -9,6 +9,8 @@
 
 /* Names the control group (version 2) of processes; without one, freezing uses signals. */
 int use_group(const char *directory);
+/* Empty without one. */
+const char *process_group(void);
 /* Both answer the request once it is done or has failed. A freeze that fails is undone. */
 void freeze(uint32_t timeout_ms, uint32_t request);
 void thaw(uint32_t request);

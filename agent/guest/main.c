@@ -31,6 +31,7 @@
 #include "channel.h"
 #include "commands.h"
 #include "freeze.h"
+#include "hook.h"
 #include "loop.h"
 #include "modules.h"
 #include "mounts.h"
@@ -75,7 +76,7 @@ static void reap_some(void) {
   for (int count = 0; count < REAPED_PER_TURN && pid > 0; count++) {
     pid = waitpid(-1, &status, WNOHANG);
     if (pid > 0 && !freeze_reaped(pid, status) && !mount_reaped(pid, status) &&
-        !trim_reaped(pid, status))
+        !hook_reaped(pid, status) && !trim_reaped(pid, status))
       process_reaped(pid, status);
   }
   more_to_reap = pid > 0;
@@ -249,6 +250,7 @@ int main(int argc, char **argv) {
     next = earlier(next, processes_tick());
     next = earlier(next, freeze_tick());
     next = earlier(next, trim_tick());
+    next = earlier(next, hook_tick());
     next = earlier(next, shutdown_tick());
     loop_turn(earlier(next, channel_tick()));
   }

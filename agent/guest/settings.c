@@ -29,6 +29,7 @@ enum {
 /* Files with this first line were written here and may be rewritten; others are left alone. */
 #define MARK "# Written by Berth.\n"
 #define BOOT_ID_FILE "/run/berth/boot-id"
+#define GENERATION_FILE "/run/berth/generation"
 
 static bool kernel_is_kept, configured;
 
@@ -139,7 +140,8 @@ static void id_text(const uint8_t *id, bool hyphens, char *text) {
 
 /*
  * The kernel's boot id cannot be set, and a fork inherits its parent's. So a file of our own is
- * mounted over it, which later settings rewrite.
+ * mounted over it, which later settings rewrite. The generation is the same id in a plain file,
+ * which programs can watch: it changes in every copy, and not by a pause.
  */
 static int set_ids(const struct settings *settings) {
   static const char target[] = "/proc/sys/kernel/random/boot_id";
@@ -150,6 +152,7 @@ static int set_ids(const struct settings *settings) {
   if (mkdir("/run/berth", 0755) != 0 && errno != EEXIST) return errno;
   id_text(settings->boot_id, true, text);
   error = put_file(BOOT_ID_FILE, text);
+  if (error == 0) error = put_file(GENERATION_FILE, text);
   if (error != 0) return error;
   struct stat ours, shown;
   if (stat(BOOT_ID_FILE, &ours) != 0 || stat(target, &shown) != 0) return errno;

@@ -32,7 +32,7 @@ enum {
 
 static char default_directory[LIMIT_DIRECTORY_MAX + 1] = "/";
 static char default_user[LIMIT_USER_MAX + 1];
-static int group_fd = -1; /* Its list of processes. */
+static int group_fd = -1, hook_group_fd = -1; /* Their lists of processes. */
 static struct rlimit files_limit;
 static bool processes_are_exposed;
 
@@ -91,12 +91,19 @@ static int open_pipe(int ours, int *our_fd, int *child_fd) {
   return fcntl(*our_fd, F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;
 }
 
+static int open_nothing(int *out, int *err) {
+  *out = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  *err = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  return *out < 0 || *err < 0 ? errno : 0;
+}
+
 static int open_pipes(const struct process_spec *spec, struct spawned *spawned, int *child) {
   int error = 0;
   if (spec->flags & FLAG_STDIN)
     error = open_pipe(1, &spawned->input, &child[0]);
   else if ((child[0] = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0)
     error = errno;
+  if (error == 0 && spec->hook) return open_nothing(&child[1], &child[2]);
   if (error == 0) error = open_pipe(0, &spawned->outputs[0], &child[1]);
   if (error == 0 && spec->operation != NULL) {
     child[2] = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -123,8 +130,8 @@ static const char *through_file(const struct process_spec *spec) {
   return ". /proc/self/fd/9";
 }
 
-static void join_group(void) {
-  if (group_fd >= 0 && write(group_fd, "0", 1) < 0)
+static void join_group(int group) {
+  if (group >= 0 && write(group, "0", 1) < 0)
     errno = 0; /* The process runs outside of the group as well, unfrozen. */
 }
 
@@ -167,7 +174,7 @@ static void give_streams(const struct user *user) {
 static _Noreturn void run_operation(const struct process_spec *spec, const int *streams) {
   sigset_t none;
   setsid();
-  join_group();
+  join_group(group_fd);
   for (int fd = 0; fd < 3; fd++)
     if (dup2(streams[fd], fd) < 0) _exit(EXIT_CANNOT_RUN);
   close_range(3, UINT_MAX, 0); /* The pipe of failures, too: the host is told that it runs. */
@@ -182,7 +189,7 @@ static _Noreturn void run_operation(const struct process_spec *spec, const int *
 static _Noreturn void run_child(const struct process_spec *spec, const int *streams, int failure) {
   bool has_terminal = spec->flags & FLAG_TERMINAL;
   setsid();
-  join_group();
+  join_group(spec->hook ? hook_group_fd : group_fd);
   for (int fd = 0; fd < 3; fd++)
     if (dup2(streams[fd], fd) < 0) give_up(failure, "streams");
   if (has_terminal && ioctl(0, TIOCSCTTY, 0) != 0) give_up(failure, "terminal");
@@ -219,12 +226,17 @@ static int above_all(int fd) {
   return moved;
 }
 
-void set_process_group(const char *directory) {
+static void open_group(const char *directory, int *group) {
   char path[256];
   snprintf(path, sizeof path, "%s/cgroup.procs", directory);
+  if (*group >= 0) close(*group);
   int fd = open(path, O_WRONLY | O_CLOEXEC);
-  if (fd >= 0) group_fd = above_all(fd);
+  *group = fd < 0 ? -1 : above_all(fd);
 }
+
+void set_process_group(const char *directory) { open_group(directory, &group_fd); }
+
+void set_hook_group(const char *directory) { open_group(directory, &hook_group_fd); }
 
 /* Looked at without touching anything that is mounted there: it may never answer. */
 static bool is_on_root_disk(const char *path) {

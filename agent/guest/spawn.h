@@ -1,5 +1,6 @@
 /* Starts the shell of a process as a specification says. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -11,6 +12,7 @@ struct process_spec {
   /* Instead of a command: an operation on files (files.h), as the host sent it. */
   const uint8_t *operation;
   size_t operation_length;
+  bool hook; /* Joins the hook's group, and nobody reads its output. */
   uint8_t flags;
   uint16_t columns, rows;
   uint64_t timeout_ms; /* 0: none. */
@@ -46,6 +48,8 @@ struct process_defaults {
 int set_process_defaults(const struct process_defaults *defaults);
 /* The control group that processes join. */
 void set_process_group(const char *directory);
+/* The one that a hook joins. */
+void set_hook_group(const char *directory);
 /* In a container: when memory runs out, processes are ended rather than the guest agent. */
 void expose_processes(void);
 /* Commands get the resource limits that the guest agent was started with. */

@@ -47,10 +47,10 @@ export const sandboxJobs = ({
     await actor.settled(waitMs);
     return answer({ sandbox: await actor.publishedRecord() });
   },
-  'sandbox.action': async ({ payload: { action, mounts, waitMs, ...ref } }) => {
+  'sandbox.action': async ({ payload: { action, mounts, copyHook, waitMs, ...ref } }) => {
     storage.refuseIfUnusable();
     const actor = registry.find(ref);
-    await (action === 'start' ? actor.start(mounts) : actor[action]());
+    await (action === 'start' ? actor.start(mounts, copyHook) : actor[action]());
     await actor.settled(waitMs);
     return answer({ sandbox: await actor.publishedRecord() });
   },
@@ -59,9 +59,11 @@ export const sandboxJobs = ({
     const dependentForks = await registry.delete(ref);
     return answer(dependentForks === undefined ? {} : { dependentForks });
   },
-  'sandbox.fork': async ({ payload: { childId, name, checkpoint, mayMount, waitMs, ...ref } }) => {
+  'sandbox.fork': async ({ payload }) => {
+    const { childId, name, checkpoint, mayMount, copyHook, waitMs, ...ref } = payload;
     storage.refuseIfUnusable();
-    const child = await creator.fork(ref, { sandboxId: childId, name, checkpoint, mayMount });
+    const fork = { sandboxId: childId, name, checkpoint, mayMount, copyHook };
+    const child = await creator.fork(ref, fork);
     await child.settled(waitMs);
     return answer({ sandbox: await child.publishedRecord() });
   },

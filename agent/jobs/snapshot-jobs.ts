@@ -19,8 +19,8 @@ export const snapshotJobs = ({
     await actor.settled(waitMs);
     return answer({ sandbox: await actor.publishedRecord() });
   },
-  'snapshot.create': async ({ payload: { snapshotId, name, waitMs, ...ref } }) => {
-    const snapshot = await creator.snapshot(ref, { snapshotId, name });
+  'snapshot.create': async ({ payload: { snapshotId, name, copyHook, waitMs, ...ref } }) => {
+    const snapshot = await creator.snapshot(ref, { snapshotId, name, copyHook });
     await snapshot.settled(waitMs);
     return answer({ snapshot: snapshot.record });
   },

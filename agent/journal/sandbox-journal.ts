@@ -1,5 +1,6 @@
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import type {
+  HookResult,
   SandboxConfig,
   SandboxExecRecord,
   SandboxExecStatus,
@@ -79,6 +80,8 @@ export interface SandboxRow {
   readonly finishedAt: string | undefined;
   readonly exitReason: SandboxExitReason | undefined;
   readonly exitMessage: string | undefined;
+  /** How far the hook of the memory has come that it runs from; undefined: it has none. */
+  readonly hook: HookResult | undefined;
   readonly isDeleting: boolean;
 }
 
@@ -123,6 +126,7 @@ const table = {
     'finished_at',
     'exit_reason',
     'exit_message',
+    'hook',
     'is_deleting',
   ],
 };
@@ -170,6 +174,7 @@ const valuesOf = (row: SandboxRow): Value[] => [
   row.finishedAt ?? null,
   row.exitReason ?? null,
   row.exitMessage ?? null,
+  row.hook === undefined ? null : JSON.stringify(row.hook),
   row.isDeleting ? 1 : 0,
 ];
 
@@ -193,6 +198,11 @@ function imageOf(row: Row): SandboxBase | undefined {
 export function toNameAddresses(row: Row): NameAddresses | undefined {
   const addresses = text(row['name_addresses']);
   return addresses === undefined ? undefined : (parseJson(addresses) as NameAddresses);
+}
+
+function hookOf(row: Row): HookResult | undefined {
+  const hook = text(row['hook']);
+  return hook === undefined ? undefined : (parseJson(hook) as HookResult);
 }
 
 const toSandbox = (row: Row): SandboxRow => ({
@@ -223,6 +233,7 @@ const toSandbox = (row: Row): SandboxRow => ({
   finishedAt: text(row['finished_at']),
   exitReason: text(row['exit_reason']) as SandboxExitReason | undefined,
   exitMessage: text(row['exit_message']),
+  hook: hookOf(row),
   isDeleting: row['is_deleting'] === 1,
 });
 

@@ -1,13 +1,16 @@
 import { closeSync } from 'node:fs';
-import type { GuestLink } from '../guest-link/guest-link.ts';
 import { type LockRecovery, serveDisks } from '../mounts/nfs-server.ts';
 import { native } from '../native/native.ts';
 import type { MachineSpec } from '../sandboxes/machine-driver.ts';
 import { failpoint } from '../system/failpoint.ts';
-import { configureGuest } from './configure-guest.ts';
+import { type BringUp, configureGuest } from './configure-guest.ts';
 import { readIdentity } from '../machines/shim-files.ts';
 import { type MicrovmHost, pathsOf } from './microvm-host.ts';
+import type { MicrovmMachine } from './microvm-machine.ts';
 import { vmCgroup } from './qemu/launch.ts';
+
+/** Every file has changed since. */
+const NEVER = 1n;
 
 /**
  * Has the NFS server of a machine run in its slot, if the sandbox mounts disks. Idempotent.
@@ -29,28 +32,28 @@ export async function serveMounts(
   await serveDisks({ dataDir, handleSecret, ...sandbox });
 }
 
-interface Restored {
-  /** Its processes stand still, with the disks mounted that they had. */
-  readonly isFrozen: boolean;
-  /** Since when, in nanoseconds since 1970, where that is known: locks can be recovered then. */
+export interface Restoring extends BringUp {
+  /** Since when it has stood still, in nanoseconds since 1970; unknown: it recovers no locks. */
   readonly stoodStillSince?: bigint;
 }
 
 /**
  * Configures a guest and has it mount its disks. A frozen guest has them mounted already: it is
- * thawed once their server is there, and recovers its locks before its processes continue.
+ * thawed once their server is there, unless it is held, and recovers its locks before its processes
+ * continue.
  * @throws the guest's refusal, or an AbortError
  */
 export async function bringUpGuest(
   host: MicrovmHost,
-  guest: GuestLink,
+  machine: MicrovmMachine,
   spec: MachineSpec,
   signal: AbortSignal,
-  { isFrozen, stoodStillSince }: Restored,
+  how: Restoring,
 ): Promise<void> {
-  if (isFrozen) return thawGuest(host, guest, spec, signal, stoodStillSince);
+  const { guest } = machine;
+  if (how.isFrozen) return bringBack(host, machine, spec, signal, how);
   await serveMounts(host, spec);
-  await configureGuest(guest, spec, signal, { isFrozen });
+  await configureGuest(guest, spec, signal, how);
   for (const { diskId, path, readOnly } of spec.mounts) {
     const address = spec.slot.gatewayAddress;
     const disk = { address, name: diskId, path, isReadOnly: readOnly };
@@ -58,19 +61,25 @@ export async function bringUpGuest(
   }
 }
 
-async function thawGuest(
+async function bringBack(
   host: MicrovmHost,
-  guest: GuestLink,
+  machine: MicrovmMachine,
   spec: MachineSpec,
   signal: AbortSignal,
-  since: bigint | undefined,
+  { stoodStillSince = NEVER, ...how }: Restoring,
 ): Promise<void> {
   const [fd, end] = native.pipe();
-  try {
-    await serveMounts(host, spec, since === undefined ? undefined : { since, fd });
-    await configureGuest(guest, spec, signal, { isFrozen: true });
-  } finally {
+  machine.endRecovery = once(() => {
     closeSync(end);
+  });
+  try {
+    await serveMounts(host, spec, { since: stoodStillSince, fd });
+    await configureGuest(machine.guest, spec, signal, how);
+  } catch (error) {
+    machine.endRecovery();
+    throw error;
+  } finally {
     closeSync(fd);
   }
+  if (how.isHeld !== true) machine.endRecovery();
 }

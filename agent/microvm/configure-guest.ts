@@ -17,8 +17,15 @@ const guestSettings = ({ settings, slot }: MachineSpec): GuestSettings => ({
   network: guestNetwork(slot),
 });
 
+export interface BringUp {
+  /** Whether its processes stand still, as those of a checkpoint do. */
+  readonly isFrozen: boolean;
+  /** Whether they are to stand still until somebody thaws the guest. */
+  readonly isHeld?: boolean;
+}
+
 /**
- * Gives a guest its identity, clock, entropy and network, and thaws a frozen guest after that.
+ * Gives a guest its identity, clock, entropy and network, and thaws it after that.
  * Retried on the next channel when one breaks, so the requests are idempotent.
  * @throws the guest's refusal, or an AbortError
  */
@@ -26,11 +33,11 @@ export async function configureGuest(
   guest: GuestLink,
   spec: MachineSpec,
   signal: AbortSignal,
-  { isFrozen }: { isFrozen: boolean },
+  { isFrozen, isHeld = false }: BringUp,
 ): Promise<void> {
   await guest.call(signal, async (channel) => {
     await failpoint('configure guest', () => channel.configure(guestSettings(spec)));
-    if (isFrozen) await channel.thaw();
+    if (isFrozen && !isHeld) await channel.thaw();
   });
 }
 

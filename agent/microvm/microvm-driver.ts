@@ -16,6 +16,7 @@ import {
   type MachineImage,
   type MachineOwner,
   type MachineSpec,
+  type ResumeOptions,
   type Shape,
   type SharedBases,
 } from '../sandboxes/machine-driver.ts';
@@ -173,7 +174,7 @@ export class MicrovmDriver implements MachineDriver {
     const prewarmed = await this.#startWith(spec, signal, async () => {
       // Nothing of a sandbox's memory runs before it has its new owner.
       if (await this.hasCheckpoint(spec.vmId))
-        return startFromCheckpoint(host, spec, signal, { isThawed: false });
+        return startFromCheckpoint(host, spec, signal, { isFrozen: false });
       const machine = await startNew(host, spec, signal);
       const soon = AbortSignal.any([signal, AbortSignal.timeout(WARM_UP_MS_MAX)]);
       await untilRunning(host, machine, soon, (limit) => warmUp(machine.guest, limit));
@@ -184,18 +185,24 @@ export class MicrovmDriver implements MachineDriver {
   }
 
   async start(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
-    const adopted = await this.#machines.adopt(spec, signal, ({ guest }, limit) =>
-      bringUpGuest(this.#host, guest, spec, limit, { isFrozen: false }),
+    const adopted = await this.#machines.adopt(spec, signal, (machine, limit) =>
+      bringUpGuest(this.#host, machine, spec, limit, { isFrozen: false }),
     );
     const begin = (): Promise<MicrovmMachine> => startNew(this.#host, spec, signal);
     return this.#serving(spec, adopted ?? (await this.#startWith(spec, signal, begin)));
   }
 
-  async resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
-    const adopted = await this.#machines.adopt(spec, signal, ({ guest }, limit) =>
-      bringUpGuest(this.#host, guest, spec, limit, { isFrozen: true }),
+  async resume(
+    spec: MachineSpec,
+    signal: AbortSignal,
+    { isHeld = false }: ResumeOptions = {},
+  ): Promise<Machine> {
+    const bringUp = { isFrozen: true, isHeld };
+    const adopted = await this.#machines.adopt(spec, signal, (machine, limit) =>
+      bringUpGuest(this.#host, machine, spec, limit, bringUp),
     );
-    const begin = (): Promise<MicrovmMachine> => startFromCheckpoint(this.#host, spec, signal);
+    const begin = (): Promise<MicrovmMachine> =>
+      startFromCheckpoint(this.#host, spec, signal, bringUp);
     const resumed = adopted ?? (await this.#startWith(spec, signal, begin));
     this.releaseDisks(spec.vmId); // Its server has them.
     return this.#serving(spec, resumed);

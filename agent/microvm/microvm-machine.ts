@@ -47,6 +47,8 @@ interface VmParts extends MachineParts {
 export class MicrovmMachine extends KeptMachine {
   /** Resolves when the checkpoint that it was resumed from is removed; never rejects. */
   checkpointRemoved: Promise<unknown> = Promise.resolve();
+  /** Ends the time in which its guest recovers locks of its disks. Idempotent. */
+  endRecovery: () => void = () => undefined;
   readonly #parts: VmParts;
   readonly #monitor: MonitorWatch;
   readonly #openGuest: () => void;
@@ -65,6 +67,9 @@ export class MicrovmMachine extends KeptMachine {
       () => this.#correctClock(),
     );
     this.watch();
+    void this.ended.then(() => {
+      this.endRecovery();
+    });
   }
 
   override detach(): void {
@@ -113,6 +118,11 @@ export class MicrovmMachine extends KeptMachine {
         this.#warnOfThaw(error);
         this.thawWhenAnswering();
       });
+  }
+
+  async letContinue(signal: AbortSignal): Promise<void> {
+    await this.guest.call(signal, (channel) => channel.thaw());
+    this.endRecovery();
   }
 
   /**

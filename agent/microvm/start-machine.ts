@@ -6,7 +6,8 @@ import { native } from '../native/native.ts';
 import { untilRunning } from '../machines/until-running.ts';
 import type { MachineOrigin, MachineSpec } from '../sandboxes/machine-driver.ts';
 import { readIdentity } from '../machines/shim-files.ts';
-import { bringUpGuest } from './bring-up-guest.ts';
+import { bringUpGuest, type Restoring } from './bring-up-guest.ts';
+import type { BringUp } from './configure-guest.ts';
 import { findBase } from './disk/disk-base.ts';
 import { readChain } from './disk/disk-chain.ts';
 import {
@@ -33,9 +34,7 @@ interface Restored {
   readonly template: Template;
   readonly kind: MachineOrigin['kind'];
   readonly load: Load;
-  /** Whether its guest has frozen processes, which are to continue. */
-  readonly isFrozen?: boolean;
-  readonly stoodStillSince?: bigint;
+  readonly bringUp?: Restoring;
 }
 
 /** Starts a machine from the template of its shape; boots it while there is none. */
@@ -52,13 +51,13 @@ export async function startNew(
 
 /**
  * Starts a machine from its checkpoint, which is invalidated before the first instruction.
- * @param options.isThawed false: its processes stand still until the guest is configured again
+ * @param bringUp not frozen: its processes stand still until the guest is configured again
  */
 export async function startFromCheckpoint(
   host: MicrovmHost,
   spec: MachineSpec,
   signal: AbortSignal,
-  { isThawed = true }: { readonly isThawed?: boolean } = {},
+  bringUp: BringUp,
 ): Promise<MicrovmMachine> {
   const { checkpoint: directory } = pathsOf(host, spec.vmId);
   try {
@@ -70,8 +69,9 @@ export async function startFromCheckpoint(
       await invalidateCheckpoint(directory);
     };
     const stoodStillSince = await captureTime(directory);
-    const restored = { template, load, isFrozen: isThawed, stoodStillSince };
-    const machine = await restore(host, spec, { ...restored, kind: 'checkpoint' }, signal);
+    const restored = { template, kind: 'checkpoint', load } as const;
+    const how = { ...bringUp, stoodStillSince };
+    const machine = await restore(host, spec, { ...restored, bringUp: how }, signal);
     // In the background, since removing large files takes long; the next pause waits for it.
     machine.checkpointRemoved = discardCheckpoint(directory).catch((err: unknown) => {
       host.log.warn({ err: toError(err), vmId: spec.vmId }, 'checkpoint:discardFailed');
@@ -97,7 +97,7 @@ async function bootKernel(
   machine.origin = { kind: 'boot', beganAt: performance.now() };
   machine.openGuest();
   await untilRunning(host, machine, signal, (limit) =>
-    bringUpGuest(host, machine.guest, spec, limit, { isFrozen: false }),
+    bringUpGuest(host, machine, spec, limit, { isFrozen: false }),
   );
   return machine;
 }
@@ -105,7 +105,7 @@ async function bootKernel(
 async function restore(
   host: MicrovmHost,
   spec: MachineSpec,
-  { template, kind, load, isFrozen = false, ...times }: Restored,
+  { template, kind, load, bringUp = { isFrozen: false } }: Restored,
   signal: AbortSignal,
 ): Promise<MicrovmMachine> {
   const [readFd, writeFd] = native.pipe();
@@ -121,7 +121,7 @@ async function restore(
       machine.openGuest(); // QEMU buffers what is sent until the guest runs.
       await continueMachine(live);
       machine.origin = { kind, beganAt: performance.now() };
-      await bringUpGuest(host, machine.guest, spec, limit, { isFrozen, ...times });
+      await bringUpGuest(host, machine, spec, limit, bringUp);
     });
     return machine;
   } finally {

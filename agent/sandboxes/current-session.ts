@@ -2,6 +2,7 @@ import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
+import type { HookResult } from '../../shared/schemas/sandbox-record.ts';
 import type { Mailbox } from '../queues/mailbox.ts';
 import type { Machine, MachineEnd } from './machine-driver.ts';
 import { MachineSession } from './machine-session.ts';
@@ -9,7 +10,11 @@ import type { StartClock } from './start-clock.ts';
 
 /** An event of a machine that its sandbox's actor has to handle. */
 export type MachineEvent =
-  | { readonly kind: 'started'; readonly machine: Machine }
+  | {
+      readonly kind: 'started';
+      readonly machine: Machine;
+      readonly hook: HookResult | undefined;
+    }
   | { readonly kind: 'startFailed'; readonly error: Error }
   /** The requests are over for which a pause has waited, or the wait for them is. */
   | { readonly kind: 'drained' }

@@ -8,7 +8,7 @@ import {
   isTransitional,
   type SandboxState,
 } from '../../shared/sandbox-lifecycle.ts';
-import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type { HookResult, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxJournal, SandboxRow } from '../journal/sandbox-journal.ts';
 import { failpoint } from '../system/failpoint.ts';
@@ -242,6 +242,16 @@ export class JournalledSandbox {
   /** Sets the network policy, which counts already. */
   async setNetwork(policy: StoredPolicy): Promise<void> {
     await this.#write('journal network', { ...policy, ...this.#activity() });
+  }
+
+  /** Sets how far the hook of the copy has come. */
+  async setHook(hook: HookResult): Promise<void> {
+    await this.#write('journal hook', { hook });
+  }
+
+  /** Sets the hook of copies that are made from now on; empty: none. */
+  async setCopyHook(copyHook: string): Promise<void> {
+    await this.#write('journal copy hook', { config: { ...this.#row.config, copyHook } });
   }
 
   /** After a failed pause at a time limit: reports the limit again after `sandboxPauseRetryMs`. */

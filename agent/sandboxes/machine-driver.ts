@@ -49,6 +49,11 @@ type MachineSettings = Pick<
   'hostname' | 'machineId' | 'bootId' | 'environment' | 'directory' | 'user'
 >;
 
+export interface ResumeOptions {
+  /** Leaves its processes frozen, until the caller thaws its guest. For {@link forksHaveMemory}. */
+  readonly isHeld?: boolean;
+}
+
 /** How a machine ended, as it was observed. */
 export interface MachineEnd {
   readonly reason: SandboxExitReason;
@@ -183,7 +188,7 @@ export interface MachineDriver {
    * @throws BootError, or the signal's reason; `hasCheckpoint` then tells whether it can be resumed
    *   again
    */
-  resume(spec: MachineSpec, signal: AbortSignal): Promise<Machine>;
+  resume(spec: MachineSpec, signal: AbortSignal, options?: ResumeOptions): Promise<Machine>;
   /**
    * Freezes the guest of a running machine, makes its checkpoint durable and ends the machine; its
    * `ended` stays open. When this rejects, one of three holds: the machine continues to run; it

@@ -88,7 +88,10 @@ export class MachineSession {
         await mounts.keepOnly(row.id, row.config.mounts ?? []);
         await driver.prepare(row, await imageOf(row, { driver, images }));
       }
-      this.machine = await (isPaused ? driver.resume(spec, signal) : driver.start(spec, signal));
+      const options = { isHeld: row.hook?.status === 'pending' };
+      this.machine = await (isPaused
+        ? driver.resume(spec, signal, options)
+        : driver.start(spec, signal));
       return this.machine;
     } finally {
       turn.release();

@@ -23,6 +23,8 @@ export interface NewFork {
   readonly name: string;
   /** The checkpoint that the source must show; undefined: any. */
   readonly checkpoint: string | undefined;
+  /** In place of its source's; empty: none. */
+  readonly copyHook?: string | undefined;
   /** False for a caller whose key may not mount the disks of the source. */
   readonly mayMount?: boolean | undefined;
 }
@@ -73,6 +75,7 @@ export function newRow(origin: Origin, owner: Owner): SandboxRow {
     finishedAt: undefined,
     exitReason: undefined,
     exitMessage: undefined,
+    hook: undefined,
     isDeleting: false,
   };
 }

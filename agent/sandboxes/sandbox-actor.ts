@@ -177,21 +177,25 @@ export class SandboxActor {
   /**
    * Boots from the disk and discards a checkpoint, or cancels a pause that waits for requests.
    * @param mounts replace those that it had; undefined: they stay
+   * @param copyHook replaces the hook of its copies, also of a sandbox that runs already
    * @throws AppError the verdict’s code, `no_capacity`, `host_full`, `disk_in_use`;
    *   `sandbox_mounts_while_active` for mounts of a sandbox that runs or starts already
    */
-  async start(mounts?: readonly SandboxMount[]): Promise<void> {
-    const unchanged = (): void => {
-      if (mounts === undefined) return;
+  async start(mounts?: readonly SandboxMount[], copyHook?: string): Promise<void> {
+    const unchanged = async (): Promise<void> => {
+      if (mounts === undefined) {
+        if (copyHook !== undefined) await this.#context.sandbox.setCopyHook(copyHook);
+        return;
+      }
       const message = 'mounts can be replaced only when the sandbox starts: stop it first';
       throw new AppError('sandbox_mounts_while_active', message);
     };
     const begin = async (to: SandboxState | 'deleted'): Promise<void> => {
       if (to === 'running') {
-        unchanged();
+        await unchanged();
         return cancelPause(this.#context, 'start was asked for');
       }
-      const replaced = this.#withMounts(mounts);
+      const replaced = this.#withChanges(mounts, copyHook);
       // A paused sandbox holds its image.
       if (this.row.state !== 'paused' && (await lacksImage(this.#context)))
         return beginImageWait(this.#context, 'start was asked for', replaced);
@@ -528,8 +532,14 @@ export class SandboxActor {
     return hasMemory ? 'pending_resume' : 'pending_start';
   }
 
-  #withMounts(mounts: readonly SandboxMount[] | undefined): Pick<SandboxChange, 'config'> {
-    return mounts === undefined ? {} : { config: { ...this.row.config, mounts: [...mounts] } };
+  #withChanges(
+    mounts: readonly SandboxMount[] | undefined,
+    copyHook: string | undefined,
+  ): Pick<SandboxChange, 'config'> {
+    if (mounts === undefined && copyHook === undefined) return {};
+    const replaced = mounts === undefined ? {} : { mounts: [...mounts] };
+    const hook = copyHook === undefined ? {} : { copyHook };
+    return { config: { ...this.row.config, ...replaced, ...hook } };
   }
 
   /** Pauses a sandbox that has run, or been idle, for as long as it may. */

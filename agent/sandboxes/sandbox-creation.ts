@@ -50,7 +50,10 @@ export async function createSandbox(
     const { state, inherited } = (await copy?.()) ?? NOT_COPIED;
     const checkpoint = state === 'pending_resume' ? randomUUID() : undefined;
     await context.deps.carrier?.storage.claim(context.sandbox.row.vmId);
-    await context.sandbox.insert(state, { ...inherited, slot, checkpoint });
+    const { copyHook = '' } = (inherited ?? context.sandbox.row).config;
+    const isHooked = state === 'pending_resume' && copyHook !== '';
+    const hook = isHooked ? ({ status: 'pending' } as const) : undefined;
+    await context.sandbox.insert(state, { ...inherited, slot, checkpoint, hook });
   };
   await withResources(context, make, { given });
 }

@@ -89,7 +89,7 @@ export class SandboxCreator {
    *   checkpoint or too many generations, `insufficient_scope`, and those of {@link create}
    */
   async fork(ref: SandboxRef, fork: NewFork): Promise<SandboxActor> {
-    const { sandboxId, name, checkpoint } = fork;
+    const { sandboxId, name, checkpoint, copyHook } = fork;
     this.#refuseIfKnown(sandboxId);
     const source = this.#deps.registry.find(ref);
     const { accountId, image, uid } = source.row;
@@ -101,7 +101,7 @@ export class SandboxCreator {
       if (fork.mayMount === false) refuseMounts(source.row.config);
     });
     const awaitsImage = uid < 0;
-    const wanted = { sandboxId, name };
+    const wanted = { sandboxId, name, copyHook };
     const origin = { id: sandboxId, accountId, image, parentId: source.id };
     const child = this.#addNew(
       { ...origin, ...this.#inheritedFrom(source, wanted) },
@@ -121,11 +121,12 @@ export class SandboxCreator {
 
   #inheritedFrom(
     { row }: SandboxActor,
-    { sandboxId, name }: Pick<NewFork, 'sandboxId' | 'name'>,
+    { sandboxId, name, copyHook }: Pick<NewFork, 'sandboxId' | 'name' | 'copyHook'>,
   ): Inherited {
     const { environment, config } = row;
     const policy = this.#deps.policies.copy(row, sandboxId);
-    return { environment, ...policy, config: { ...config, name } };
+    const hook = copyHook === undefined ? {} : { copyHook };
+    return { environment, ...policy, config: { ...config, name, ...hook } };
   }
 
   /**

@@ -18,7 +18,7 @@ export async function handleMachineEvent(
 ): Promise<void> {
   switch (event.kind) {
     case 'started':
-      return handleStarted(context, event.machine);
+      return handleStarted(context, event.machine, event.hook);
     case 'startFailed':
       return handleStartFailed(context, event.error);
     case 'drained':

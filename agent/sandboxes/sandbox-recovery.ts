@@ -2,6 +2,7 @@ import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { repeatUntilDone } from '../queues/until-done.ts';
 import type { Machine, MachineSpec } from './machine-driver.ts';
+import { endInterrupted } from './copy-hook.ts';
 import { copyMsMax } from './copy-gate.ts';
 import { awaitImage } from './image-wait.ts';
 import { cleanUp } from './sandbox-cleanup.ts';
@@ -102,6 +103,7 @@ async function recoverPending(context: SandboxContext): Promise<void> {
     return startMachine(context);
   }
   if (deps.driver.traits.pausedStaysInMemory) return takeOverResumed(context);
+  if (sandbox.row.hook?.status === 'running') return takeOverHooked(context);
   const message = 'the agent of the host ended while the checkpoint was used up';
   await finish(context, { reason: 'resume_failed', message });
 }
@@ -115,6 +117,26 @@ async function takeOverResumed(context: SandboxContext): Promise<void> {
     return finish(context, { reason: 'resume_failed', message: found.message });
   }
   await handleStarted(context, found);
+}
+
+/** The guest of a copy had its identity, and its hook ran: it is thawed, whatever became of that. */
+async function takeOverHooked(context: SandboxContext): Promise<void> {
+  const { sandbox, current, deps } = context;
+  const session = current.begin();
+  const found = await deps.driver.recover(await machineSpec(sandbox.row, deps));
+  if ('reason' in found) {
+    return finish(context, { reason: 'resume_failed', message: found.message });
+  }
+  session.machine = found;
+  context.watchdog.watchStart(deps.bootTimeoutMs);
+  runInBackground('sandbox.endHook', async () => {
+    try {
+      const hook = await endInterrupted(found, session.signal);
+      current.report(session, { kind: 'started', machine: found, hook });
+    } catch (error) {
+      current.report(session, { kind: 'startFailed', error: toError(error) });
+    }
+  });
 }
 
 /** Takes over a machine that ran when the former agent ended, and that may have ended since. */

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { runInBackground } from '../../shared/background.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
+import { withoutHook } from './copy-hook.ts';
 import type { SandboxChange } from './journalled-sandbox.ts';
 import type { MachineEnd } from './machine-driver.ts';
 import { cleanUp } from './sandbox-cleanup.ts';
@@ -78,6 +79,7 @@ export async function finish(context: SandboxContext, end: MachineEnd): Promise<
     // The guest may have shut down on a former agent's request before this agent came.
     exitReason: wasStopping && isShutdown ? 'stopped' : end.reason,
     exitMessage: toExitMessage(end.message),
+    ...withoutHook(sandbox.row),
   };
   await rest(context, to, change, end.message);
 }

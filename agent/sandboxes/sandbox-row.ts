@@ -36,6 +36,7 @@ export function toRecord(
     finishedAt,
     exitReason,
     exitMessage,
+    hook,
   } = row;
   const { hostId, platform } = host;
   const { image } = row;
@@ -54,6 +55,7 @@ export function toRecord(
     ...(finishedAt === undefined ? {} : { finishedAt }),
     ...(exitReason === undefined ? {} : { exitReason }),
     ...(exitMessage === undefined ? {} : { exitMessage }),
+    ...(hook === undefined ? {} : { hook }),
     revision,
   };
 }

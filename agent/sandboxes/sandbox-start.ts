@@ -1,11 +1,13 @@
 import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import { inSpan, type OpenSpan } from '../../shared/spans.ts';
+import type { HookResult } from '../../shared/schemas/sandbox-record.ts';
 import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
 import { repeatUntilDone } from '../queues/until-done.ts';
 import { BootError, type Machine, type MachineEnd } from './machine-driver.ts';
 import type { SandboxChange } from './journalled-sandbox.ts';
 import { monotonicNow } from '../system/monotonic-clock.ts';
+import { runHook } from './copy-hook.ts';
 import { cleanUp } from './sandbox-cleanup.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { beginStop, finish, rest, stopPaused, toExitMessage } from './sandbox-rest.ts';
@@ -136,10 +138,12 @@ export async function beginStart(
       async (slot) => {
         const begun = { runningAt: undefined, finishedAt: undefined };
         const { vmId, uid } = { ...row, ...owner };
+        // A boot continues from no memory, so that nothing was copied with it.
+        const hook = to === 'pending_start' ? { hook: undefined } : {};
         if (isFirst) await deps.carrier?.storage.claim(vmId);
         return sandbox.enter(
           to,
-          { exitReason: undefined, ...change, ...begun, vmId, uid, slot },
+          { exitReason: undefined, ...hook, ...change, ...begun, vmId, uid, slot },
           cause,
         );
       },
@@ -158,10 +162,8 @@ export async function beginStart(
 /**
  * Boots or resumes the machine when its turn comes, outside the mailbox; the outcome is an event.
  */
-export function startMachine(
-  { sandbox, current, watchdog, deps }: SandboxContext,
-  clock = new StartClock(),
-): void {
+export function startMachine(context: SandboxContext, clock = new StartClock()): void {
+  const { sandbox, current, watchdog, deps } = context;
   clock.end('placed');
   const session = current.begin(clock);
   const onTurn = (): void => watchdog.watchStart(deps.bootTimeoutMs);
@@ -169,8 +171,9 @@ export function startMachine(
     try {
       const machine = await session.start(sandbox.row, deps, onTurn);
       span.set({ 'berth.machine_origin': machine.origin?.kind });
+      const hook = await runHook(context, machine, session.signal);
       await trustOwnAuthority(deps, sandbox.row, machine, session.signal);
-      current.report(session, { kind: 'started', machine });
+      current.report(session, { kind: 'started', machine, hook });
     } catch (error) {
       span.fail(error instanceof BootError ? error.reason : 'start_failed');
       current.report(session, { kind: 'startFailed', error: toError(error) });
@@ -180,7 +183,12 @@ export function startMachine(
   runInBackground('sandbox.start', () => inSpan({ name: 'machine.start', attributes }, start));
 }
 
-export async function handleStarted(context: SandboxContext, machine: Machine): Promise<void> {
+/** @param hook the result of its hook, if one ran */
+export async function handleStarted(
+  context: SandboxContext,
+  machine: Machine,
+  hook?: HookResult,
+): Promise<void> {
   const { sandbox, execs, processes, current } = context;
   const { session } = current;
   if (session === undefined) return;
@@ -192,6 +200,7 @@ export async function handleStarted(context: SandboxContext, machine: Machine): 
   await sandbox.enter(
     'running',
     {
+      ...(hook === undefined ? {} : { hook }),
       checkpoint: undefined,
       nameAddresses: undefined, // Its slot has them.
       runningAt: new Date().toISOString(),

@@ -20,6 +20,8 @@ export interface SnapshotRef {
 export interface NewSnapshot {
   readonly snapshotId: string;
   readonly name: string;
+  /** In place of its source's; empty: none. */
+  readonly copyHook?: string | undefined;
 }
 
 interface SnapshotsDeps extends SnapshotDeps {
@@ -76,13 +78,15 @@ export class Snapshots {
    * @throws AppError the verdict’s code; `cancelled`, `outcome_unknown` when no snapshot with this
    *   id may be made
    */
-  async make(source: SandboxActor, { snapshotId, name }: NewSnapshot): Promise<Snapshot> {
+  async make(source: SandboxActor, wanted: NewSnapshot): Promise<Snapshot> {
+    const { snapshotId } = wanted;
     this.#refuseIfKnown(snapshotId);
     const uid = this.#deps.uids.take();
-    const snapshot = this.#add(newRow(source, { snapshotId, name, uid }));
+    const snapshot = this.#add(newRow(source, { ...wanted, uid }));
     const begin = async (): Promise<void> => {
       this.#refuseIfDiscarded(snapshotId); // Again: this call may have waited for another copy.
-      const { config, environment, image } = source.row;
+      const { environment, image } = source.row;
+      const config = configOf(source, wanted);
       if (source.row.uid < 0) {
         const message = 'the sandbox has no disk yet: it was stopped before its image was there';
         throw new AppError('sandbox_start_conflict', message);
@@ -220,6 +224,12 @@ export class Snapshots {
     this.#deps.uids.release(snapshot.row.uid);
   }
 }
+
+/** The configuration of its sandboxes. */
+const configOf = (
+  { row: { config } }: SandboxActor,
+  { copyHook }: NewSnapshot,
+): SnapshotRow['config'] => (copyHook === undefined ? config : { ...config, copyHook });
 
 /** Its configuration and policy are read again when the copy begins. */
 const newRow = (

@@ -40,7 +40,8 @@ const startSandbox = route({
   async handle({ deps, caller, params, query, body, requestId, note }) {
     note({ sandboxId: params.sid });
     const ref = { accountId: caller.accountId, sandboxId: params.sid };
-    const action = { action: 'start', wait: query.wait, mounts: body?.mounts } as const;
+    const { mounts, copy_hook: copyHook } = body ?? {};
+    const action = { action: 'start', wait: query.wait, mounts, copyHook } as const;
     const record = await actOnSandbox(deps, ref, action, { requestId });
     return { status: 200, data: presentSandbox(record, await endpointsOf(deps, record)) };
   },

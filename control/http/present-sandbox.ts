@@ -1,7 +1,11 @@
 import { type SandboxState, statusOfState } from '../../shared/sandbox-lifecycle.ts';
 import type { Sandbox } from '../../shared/schemas/sandbox.ts';
 import type { SandboxExec } from '../../shared/schemas/sandbox-exec.ts';
-import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
+import type {
+  HookResult,
+  SandboxExecRecord,
+  SandboxRecord,
+} from '../../shared/schemas/sandbox-record.ts';
 import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 
@@ -36,12 +40,22 @@ export const presentMount = ({
   ...(readOnly ? { read_only: true } : {}),
 });
 
+const presentHook = ({
+  status,
+  exitCode,
+  message,
+}: HookResult): NonNullable<Sandbox['copy_hook_result']> => ({
+  status,
+  ...(exitCode === undefined ? {} : { exit_code: exitCode }),
+  ...(message === undefined ? {} : { message }),
+});
+
 /**
  * A sandbox as the API shows it (docs/api.md, Sandboxes).
  * @param endpoints the ports that its services publish
  */
 export function presentSandbox(record: SandboxRecord, endpoints: Sandbox['endpoints']): Sandbox {
-  const { config, state, checkpoint, network, exitReason, exitMessage } = record;
+  const { config, state, checkpoint, network, exitReason, exitMessage, hook } = record;
   const { snapshotId, forkedFrom, runningAt, expiresAt, finishedAt, imageDigest } = record;
   return {
     sandbox_id: record.id,
@@ -66,6 +80,8 @@ export function presentSandbox(record: SandboxRecord, endpoints: Sandbox['endpoi
     ...(imageDigest === undefined ? {} : { image_digest: imageDigest }),
     endpoints,
     ...(network === undefined ? {} : { network }),
+    ...(config.copyHook ? { copy_hook: config.copyHook } : {}),
+    ...(hook === undefined ? {} : { copy_hook_result: presentHook(hook) }),
     ...(runningAt === undefined ? {} : { running_at: timestamp(runningAt) }),
     ...(expiresAt === undefined ? {} : { expires_at: timestamp(expiresAt) }),
     ...(finishedAt === undefined ? {} : { finished_at: timestamp(finishedAt) }),

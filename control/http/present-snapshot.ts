@@ -21,6 +21,7 @@ export function presentSnapshot({
     mem_size_mib: config.memSizeMib,
     base_image: config.baseImage,
     mounts: (config.mounts ?? []).map(presentMount),
+    ...(config.copyHook ? { copy_hook: config.copyHook } : {}),
     size_bytes: record.sizeBytes,
     sandbox_count: sandboxCount,
     root_disk_id: record.rootDiskId,

@@ -16,7 +16,7 @@ import { findSnapshot } from './find-snapshot.ts';
 import { requireMountScope } from './key-rights.ts';
 import { bringDisks } from './place-near-disks.ts';
 import { waitMsOf } from './sandbox-actions.ts';
-import { checkEnvironment } from './sandbox-input.ts';
+import { checkEnvironment, copyHookOf } from './sandbox-input.ts';
 
 /** A caller's request, and the name of the snapshot. */
 type Input = CreateSandbox & { readonly snapshot: string; readonly wait: boolean };
@@ -52,6 +52,7 @@ function changesOf(input: Input): Partial<JobPayload<'sandbox.fromSnapshot'>> {
     ...(idleTtl === undefined ? {} : { idleTtlSeconds: idleTtl }),
     ...(execs === undefined ? {} : { maxConcurrentExecs: execs }),
     ...(ingress === undefined ? {} : { enableServiceIngress: ingress }),
+    ...copyHookOf(input.copy_hook),
     ...(env === undefined ? {} : { environment: env }),
     ...(network === undefined ? {} : { network: parseNetworkPolicy(network) }),
   };

@@ -20,7 +20,7 @@ import { bringHandlers, type RequestContext } from './call-handler.ts';
 import { withClaimedName } from './claim-sandbox-name.ts';
 import { createFromSnapshot } from './create-from-snapshot.ts';
 import { waitMsOf } from './sandbox-actions.ts';
-import { checkEnvironment } from './sandbox-input.ts';
+import { checkEnvironment, copyHookOf } from './sandbox-input.ts';
 import { notePlacement, wishesOf } from './sandbox-wishes.ts';
 
 /** A sandbox that is about to be created; name and host are still to be found. */
@@ -70,6 +70,7 @@ function draftOf(accountId: string, input: CreateSandbox & { readonly wait: bool
     idleTtlSeconds: input.idle_ttl_seconds ?? 0,
     maxConcurrentExecs: input.max_concurrent_execs ?? LIMITS.sandboxConcurrentExecsDefault,
     ...(input.enable_service_ingress === true ? { enableServiceIngress: true } : {}),
+    ...copyHookOf(input.copy_hook),
     environment: input.env ?? {},
     ...(input.mounts === undefined ? {} : { mounts: sandboxMounts(input.mounts) }),
     ...networkOf(input),

@@ -12,12 +12,13 @@ import { findOwner, type SandboxOfAccount, waitMsOf } from './sandbox-actions.ts
 import { findSandbox } from './find-sandbox.ts';
 import { requireMountScope } from './key-rights.ts';
 import { bringDisks } from './place-near-disks.ts';
+import { copyHookOf } from './sandbox-input.ts';
 
 /**
  * Copies a sandbox that is running, paused or stopped, with its disk and, unless it is stopped, its
  * memory (docs/api.md, fork). The copy is on the same host. It goes on when the caller hangs up.
  * @returns the copy once its host has journalled it, with `wait` once it runs, if that is soon
- * @throws AppError `not_found`, `insufficient_scope`, `sandbox_name_conflict`,
+ * @throws AppError `bad_request`, `not_found`, `insufficient_scope`, `sandbox_name_conflict`,
  *   `sandbox_limit_reached`, `no_capacity`, `host_full`, `unavailable`, `timeout`, and the refusals
  *   of the lifecycle table; there is no copy then
  */
@@ -25,10 +26,11 @@ export async function forkSandbox(
   deps: Deps,
   caller: Caller,
   ref: SandboxOfAccount,
-  { name: given, checkpoint, wait }: ForkSandbox & { readonly wait: boolean },
+  { name: given, checkpoint, copy_hook: hook, wait }: ForkSandbox & { readonly wait: boolean },
   { requestId }: RequestContext,
 ): Promise<SandboxRecord> {
   const { accountId } = ref;
+  const copyHook = copyHookOf(hook);
   const parent = await findSandbox(deps, accountId, ref.sandboxId);
   requireMountScope(caller, parent.config);
   await findOwner(deps, parent);
@@ -43,6 +45,7 @@ export async function forkSandbox(
       childId,
       name,
       ...(checkpoint === undefined ? {} : { checkpoint }),
+      ...copyHook,
       mayMount: isWithin('disk', caller.scopes),
       waitMs: waitMsOf(wait),
     };

@@ -12,6 +12,7 @@ import { deleteOnHost } from './delete-on-host.ts';
 import { findHost } from './find-host.ts';
 import { findSandbox } from './find-sandbox.ts';
 import { bringDisks } from './place-near-disks.ts';
+import { copyHookOf } from './sandbox-input.ts';
 import { sandboxMounts } from './sandbox-mounts.ts';
 
 export interface SandboxOfAccount {
@@ -96,15 +97,19 @@ export async function actOnSandbox(
     action,
     wait,
     mounts,
+    copyHook: hook,
   }: {
     readonly action: OwnerAction;
     readonly wait: boolean | undefined;
     /** Replace those of the sandbox; with `start` only. */
     readonly mounts?: readonly SandboxMountInput[] | undefined;
+    /** Replaces that of its copies; with `start` only. */
+    readonly copyHook?: string | undefined;
   },
   context: RequestContext,
 ): Promise<SandboxRecord> {
   const replaced = mounts && sandboxMounts(mounts);
+  const copyHook = copyHookOf(hook);
   const record = await findSandbox(deps, ref.accountId, ref.sandboxId);
   if (startsMachine(record, action)) {
     await bringDisks(deps, record, replaced ?? record.config.mounts ?? [], context);
@@ -113,6 +118,7 @@ export async function actOnSandbox(
     ...ref,
     action,
     ...(replaced === undefined ? {} : { mounts: replaced }),
+    ...copyHook,
     waitMs: wait === undefined ? unaskedWaitMs[action] : waitMsOf(wait),
   };
   return (await callOwner(deps, record, { kind: 'sandbox.action', payload }, context)).result

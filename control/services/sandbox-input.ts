@@ -3,6 +3,20 @@ import { LIMITS } from '../../shared/limits.ts';
 
 const BYTES_BESIDE = 2; // The `=` between name and value, and the NUL after it.
 
+/**
+ * The hook as a job has it.
+ * @throws AppError `bad_request` for text that no shell can be given
+ */
+export function copyHookOf(hook: string | undefined): { readonly copyHook?: string } {
+  if (hook === undefined) return {};
+  if (hook.includes('\0')) throw new AppError('bad_request', 'copy_hook contains a NUL character');
+  if (Buffer.byteLength(hook) > LIMITS.copyHookBytesMax) {
+    const message = `copy_hook is longer than ${LIMITS.copyHookBytesMax} bytes`;
+    throw new AppError('bad_request', message);
+  }
+  return { copyHook: hook };
+}
+
 /** @throws AppError `bad_request` for names and values that a process's environment cannot hold */
 export function checkEnvironment(environment: Readonly<Record<string, string>>): void {
   let bytes = 0;

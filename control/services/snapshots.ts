@@ -13,6 +13,7 @@ import { deleteOnHost } from './delete-on-host.ts';
 import { findHost } from './find-host.ts';
 import { findSandbox } from './find-sandbox.ts';
 import { type SandboxOfAccount, waitMsOf } from './sandbox-actions.ts';
+import { copyHookOf } from './sandbox-input.ts';
 
 /** A snapshot, and how many sandboxes that were created from it exist. */
 export interface CountedSnapshot {
@@ -31,10 +32,11 @@ export interface CountedSnapshot {
 export async function createSnapshot(
   deps: Deps,
   ref: SandboxOfAccount,
-  { name, wait }: CreateSnapshot & { readonly wait: boolean | undefined },
+  { name, copy_hook: hook, wait }: CreateSnapshot & { readonly wait: boolean | undefined },
   { requestId }: RequestContext,
 ): Promise<SnapshotRecord> {
   const { accountId, sandboxId } = ref;
+  const copyHook = copyHookOf(hook);
   const { hostId } = await findSandbox(deps, accountId, sandboxId);
   await findHost(deps, hostId, `sandbox ${sandboxId}`);
   const { snapshots } = deps.directory;
@@ -42,7 +44,7 @@ export async function createSnapshot(
   const snapshot = { accountId, snapshotId: id };
   await claim(deps, { accountId, id, name });
   const waitMs = wait === undefined ? LIMITS.sandboxBriefWaitMs : waitMsOf(wait);
-  const payload = { ...ref, snapshotId: id, name, waitMs };
+  const payload = { ...ref, snapshotId: id, name, ...copyHook, waitMs };
   const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
   const call = { kind: 'snapshot.create' as const, payload, hostId, requestId, deadlineAt };
   try {

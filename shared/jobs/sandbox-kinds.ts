@@ -24,6 +24,8 @@ const SandboxExecRef = Type.Interface([SandboxRef], {
 });
 /** How long the answer may wait for the work to end, in milliseconds. */
 const waitMs = Type.Integer({ minimum: 0, maximum: LIMITS.sandboxWaitMsMax });
+/** Runs in copies of the sandbox; empty: nothing does, absent: as its source has it. */
+const copyHook = Type.Optional(Type.String({ maxLength: LIMITS.copyHookBytesMax }));
 const Environment = Type.Unsafe<Record<string, string>>({
   type: 'object',
   additionalProperties: { type: 'string' },
@@ -43,6 +45,7 @@ export const sandboxKinds = {
       idleTtlSeconds: Type.Integer({ minimum: 0 }),
       maxConcurrentExecs: Type.Integer({ minimum: 1 }),
       enableServiceIngress: Type.Optional(Type.Boolean()),
+      copyHook,
       mounts: Type.Optional(SandboxMounts),
       baseImage: Type.String({ maxLength: LIMITS.imageReferenceLengthMax }),
       /** Absent: the host's default image. */
@@ -69,6 +72,8 @@ export const sandboxKinds = {
       action: Type.Enum(['start', 'stop', 'pause', 'resume']),
       /** With `start`: replace those that it had. */
       mounts: Type.Optional(SandboxMounts),
+      /** With `start`, too. */
+      copyHook,
       waitMs,
     }),
   },
@@ -85,6 +90,7 @@ export const sandboxKinds = {
       checkpoint: Type.Optional(Type.String({ maxLength: LIMITS.sandboxCheckpointLengthMax })),
       /** Whether the caller may mount disks; absent: control of an earlier version has judged. */
       mayMount: Type.Optional(Type.Boolean()),
+      copyHook,
       waitMs,
     }),
   },
@@ -99,6 +105,7 @@ export const sandboxKinds = {
       idleTtlSeconds: Type.Optional(Type.Integer({ minimum: 0 })),
       maxConcurrentExecs: Type.Optional(Type.Integer({ minimum: 1 })),
       enableServiceIngress: Type.Optional(Type.Boolean()),
+      copyHook,
       environment: Type.Optional(Environment),
       network: Type.Optional(ParsedNetworkPolicy),
       waitMs,
@@ -150,6 +157,7 @@ export const sandboxKinds = {
     payload: Type.Interface([SandboxRef], {
       snapshotId: Type.String({ pattern: sandboxIdPattern }),
       name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
+      copyHook,
       waitMs,
     }),
   },

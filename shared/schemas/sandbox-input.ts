@@ -22,6 +22,15 @@ export const SandboxName = Type.String({
   description: 'Unique in the account; a random one when omitted.',
   examples: ['build-box'],
 });
+export const CopyHook = Type.String({
+  maxLength: LIMITS.copyHookBytesMax,
+  documented: { pattern: WITHOUT_NUL },
+  description:
+    'Shell command that runs in each copy that continues from memory (a fork, a sandbox from a ' +
+    'snapshot), while all its other processes are frozen; killed after ' +
+    `${LIMITS.copyHookMsMax / 1000} s. At most 8 KiB; empty: none.`,
+  examples: ['kill -HUP $(cat /run/server.pid)'],
+});
 const ttlSeconds = { minimum: LIMITS.sandboxTtlSecondsMin, maximum: LIMITS.sandboxTtlSecondsMax };
 const idleTtlSeconds = { minimum: 0, maximum: LIMITS.sandboxTtlSecondsMax };
 
@@ -109,6 +118,7 @@ export const CreateSandbox = Type.Object(
         description: 'Whether every port on which a service in it listens is public.',
       }),
     ),
+    copy_hook: Type.Optional(CopyHook),
     network: Type.Optional(NetworkPolicy),
     mounts: Type.Optional(SandboxMountInputs),
   },
@@ -128,9 +138,11 @@ export const CreateSandbox = Type.Object(
 );
 export type CreateSandbox = Type.Static<typeof CreateSandbox>;
 
-/** Body of start-sandbox; mounts replace those that an inactive sandbox had. */
+/**
+ * Body of start-sandbox; mounts replace those that an inactive sandbox had, a hook that of any.
+ */
 export const StartSandbox = Type.Object(
-  { mounts: Type.Optional(SandboxMountInputs) },
+  { mounts: Type.Optional(SandboxMountInputs), copy_hook: Type.Optional(CopyHook) },
   { title: 'StartSandbox' },
 );
 export type StartSandbox = Type.Static<typeof StartSandbox>;
@@ -147,6 +159,7 @@ export const ForkSandbox = Type.Object(
         examples: [UUID],
       }),
     ),
+    copy_hook: Type.Optional(CopyHook),
   },
   { title: 'ForkSandbox' },
 );

@@ -26,6 +26,25 @@ export const sandboxExitReasons = [
 ] as const;
 export type SandboxExitReason = (typeof sandboxExitReasons)[number];
 
+export const hookStatuses = [
+  'pending', // The copy has not come to run yet.
+  'running',
+  'completed', // With exit code 0.
+  'failed',
+  'timed_out',
+  'interrupted', // The agent of its host ended, or its guest did not answer.
+  'unsupported', // The memory is older than hooks.
+] as const;
+
+/** How the hook of a copy ended, or how far it has come. */
+export const HookResult = Type.Object({
+  status: Type.Enum([...hookStatuses]),
+  exitCode: Type.Optional(Type.Integer()),
+  /** In words. */
+  message: Type.Optional(Type.String({ maxLength: LIMITS.sandboxExitMessageLengthMax })),
+});
+export type HookResult = Type.Static<typeof HookResult>;
+
 /** The configuration of a sandbox, but for its environment, which only its owner keeps. */
 export const SandboxConfig = Type.Object({
   name: Type.String(),
@@ -38,6 +57,8 @@ export const SandboxConfig = Type.Object({
   enableServiceIngress: Type.Optional(Type.Boolean()),
   /** The disks that it sees; absent: none. */
   mounts: Type.Optional(SandboxMounts),
+  /** Runs in its copies, before their other processes continue; absent or empty: nothing. */
+  copyHook: Type.Optional(Type.String({ maxLength: LIMITS.copyHookBytesMax })),
   /** The caller's name for the image; what it really is when the caller named none. */
   baseImage: Type.String(),
   /** Its host's image when it was created, with which its disk still begins. */
@@ -73,6 +94,8 @@ export const SandboxRecord = Type.Object({
   exitReason: Type.Optional(Type.Enum([...sandboxExitReasons])),
   /** The reason in words, with what was observed. */
   exitMessage: Type.Optional(Type.String({ maxLength: LIMITS.sandboxExitMessageLengthMax })),
+  /** The hook of the memory that it runs from. */
+  hook: Type.Optional(HookResult),
   /** Grows with every change; the newest one counts. */
   revision: Type.Integer({ minimum: 1 }),
 });

@@ -4,6 +4,7 @@ import { sandboxStates, statusOfState } from '../sandbox-lifecycle.ts';
 import { diskId, DiskId, Failure, timestamp } from './common.ts';
 import { ShownNetworkPolicy } from './network-policy.ts';
 import { ShownSandboxMount } from './sandbox-mount.ts';
+import { hookStatuses } from './sandbox-record.ts';
 
 // Both kinds of pending are one to callers.
 const statuses = [...new Set(sandboxStates.map(statusOfState))];
@@ -145,6 +146,31 @@ export const Sandbox = Type.Object(
       { description: 'Ports that services in it publish.' },
     ),
     network: Type.Optional(ShownNetworkPolicy),
+    copy_hook: Type.Optional(
+      Type.String({
+        description: 'The command that runs in its copies (docs/snapshots.md).',
+        examples: ['kill -HUP $(cat /run/server.pid)'],
+      }),
+    ),
+    copy_hook_result: Type.Optional(
+      Type.Object(
+        {
+          status: Type.Enum([...hookStatuses], {
+            description: 'How it ended, or how far it has come.',
+          }),
+          exit_code: Type.Optional(Type.Integer({ description: 'Of its shell.', examples: [0] })),
+          message: Type.Optional(
+            Type.String({
+              description: 'What went wrong, in words.',
+              examples: ['it was killed after 10 s'],
+            }),
+          ),
+        },
+        {
+          description: 'The hook that ran, or is to run, in this copy. The copy continues anyway.',
+        },
+      ),
+    ),
     running_at: Type.Optional(timestamp('When it came to run the last time.')),
     expires_at: Type.Optional(
       timestamp('While it runs: when its time limits pause it, unless it is used until then.'),

@@ -2,7 +2,7 @@ import Type from 'typebox';
 import { diskId, timestamp } from './common.ts';
 import { ShownNetworkPolicy } from './network-policy.ts';
 import { uuid, uuidInPath } from './sandbox.ts';
-import { SandboxName } from './sandbox-input.ts';
+import { CopyHook, SandboxName } from './sandbox-input.ts';
 import { ShownSandboxMount } from './sandbox-mount.ts';
 import { snapshotStatuses } from './snapshot-record.ts';
 
@@ -18,6 +18,7 @@ export const CreateSnapshot = Type.Object(
       description: 'Unique among the snapshots of the account that have not failed.',
       examples: ['after-setup'],
     }),
+    copy_hook: Type.Optional(CopyHook),
   },
   { title: 'CreateSnapshot' },
 );
@@ -44,6 +45,12 @@ export const Snapshot = Type.Object(
       examples: ['debian:12'],
     }),
     mounts: Type.Array(ShownSandboxMount, { description: 'Disks that its sandboxes mount.' }),
+    copy_hook: Type.Optional(
+      Type.String({
+        description: 'The command that runs in its sandboxes (docs/snapshots.md).',
+        examples: ['kill -HUP $(cat /run/server.pid)'],
+      }),
+    ),
     size_bytes: Type.Integer({
       description: 'What its files take on its host, those included that its sandboxes share.',
       examples: [1_048_576],

@@ -159,6 +159,8 @@ export class InMemoryGuest {
         return this.#say({ type: 'records', request, next: 0, records: this.#records() });
       case 'readClock':
         return this.#say({ type: 'time', request, realUs: Date.now() * 1000, monotonicUs: 0 });
+      case 'hook':
+        return this.#say({ type: 'hooked', request, flags: 0, status: 0 });
       case 'stage':
         this.#staged = Buffer.concat([this.#staged, frame.bytes]);
         return;

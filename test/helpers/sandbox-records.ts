@@ -73,6 +73,7 @@ export const newSandbox = (changes: Partial<SandboxRow> = {}): SandboxRow => ({
   finishedAt: undefined,
   exitReason: undefined,
   exitMessage: undefined,
+  hook: undefined,
   isDeleting: false,
   ...changes,
 });

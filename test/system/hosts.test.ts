@@ -96,7 +96,10 @@ test('each host is listed with what it has', async (t) => {
   }
   const { AGENT_ADMIN_PORT: port } = stack.environment;
   const metrics = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
-  t.regex(metrics, /^berth_sandbox_accelerator\{accelerator="tcg",reason="set",service="agent"\} 1$/mu);
+  t.regex(
+    metrics,
+    /^berth_sandbox_accelerator\{accelerator="tcg",reason="set",service="agent"\} 1$/mu,
+  );
   t.is((await operator.call('GET', '/api/hosts/host-000000000000')).status, 404);
   t.is((await operator.call('POST', '/api/hosts/host-000000000000/drain')).status, 404);
 });

@@ -252,7 +252,8 @@ export async function templateOf(directory: string): Promise<string | undefined>
  * @throws Error when the storage cannot be read
  */
 export async function captureTime(directory: string): Promise<bigint> {
-  return (await stat(join(directory, FILES.devices), { bigint: true })).mtimeNs;
+  const path = join(directory, FILES.devices);
+  return (await stat(path, { bigint: true }).catch(unreadable)).mtimeNs;
 }
 
 /**

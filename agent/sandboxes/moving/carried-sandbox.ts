@@ -11,7 +11,11 @@ import { parseJson } from '../../../shared/json.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { sandboxStates } from '../../../shared/sandbox-lifecycle.ts';
 import { ShownNetworkPolicy } from '../../../shared/schemas/network-policy.ts';
-import { SandboxConfig, sandboxExitReasons } from '../../../shared/schemas/sandbox-record.ts';
+import {
+  HookResult,
+  SandboxConfig,
+  sandboxExitReasons,
+} from '../../../shared/schemas/sandbox-record.ts';
 import { type Ring, seal, unseal } from '../../../shared/secrets.ts';
 import { compile } from '../../../shared/validate.ts';
 import type { NameAddresses, SandboxRow } from '../../journal/sandbox-journal.ts';
@@ -68,6 +72,7 @@ const Row = Type.Object({
   finishedAt: optional(Type.String()),
   exitReason: optional(Type.Enum([...sandboxExitReasons])),
   exitMessage: optional(Type.String({ maxLength: LIMITS.sandboxExitMessageLengthMax })),
+  hook: optional(HookResult),
   isDeleting: Type.Boolean(),
 });
 const Sandbox = Type.Object({
@@ -131,6 +136,7 @@ const ABSENT = {
   finishedAt: undefined,
   exitReason: undefined,
   exitMessage: undefined,
+  hook: undefined,
 } as const;
 
 async function readIfThere(path: string): Promise<string | undefined> {

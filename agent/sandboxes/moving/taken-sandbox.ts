@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { SandboxState } from '../../../shared/sandbox-lifecycle.ts';
 import type { SandboxExecRow, SandboxRow } from '../../journal/sandbox-journal.ts';
+import { withoutHook } from '../copy-hook.ts';
 import type { CarriedRow } from './carried-sandbox.ts';
 
 /**
@@ -56,13 +57,14 @@ export function takenExec(
 }
 
 type Rest = Pick<SandboxRow, 'state'> &
-  Partial<Pick<SandboxRow, 'checkpoint' | 'finishedAt' | 'exitReason' | 'exitMessage'>>;
+  Partial<Pick<SandboxRow, 'checkpoint' | 'finishedAt' | 'exitReason' | 'exitMessage' | 'hook'>>;
 
 /**
  * The state in which it rests. A checkpoint that is whole decides: it is made durable before its
  * machine ends, and made invalid before a machine runs from it.
  */
-function restOf({ state, checkpoint = randomUUID() }: CarriedRow, hasCheckpoint: boolean): Rest {
+function restOf(carried: CarriedRow, hasCheckpoint: boolean): Rest {
+  const { state, checkpoint = randomUUID() } = carried;
   if (isAtRest(state)) return { state };
   if (hasCheckpoint && state !== 'pending_start') return { state: 'paused', checkpoint };
   const finishedAt = new Date().toISOString();
@@ -70,6 +72,7 @@ function restOf({ state, checkpoint = randomUUID() }: CarriedRow, hasCheckpoint:
   const to = state === 'stopping' ? 'stopped' : 'failed';
   return {
     ...{ state: to, finishedAt, exitReason: 'host_lost', exitMessage: LOST },
+    ...withoutHook(carried),
     ...(to === 'failed' ? { checkpoint: undefined } : {}),
   };
 }

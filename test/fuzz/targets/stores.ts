@@ -41,6 +41,7 @@ const row: SandboxRow = {
   finishedAt: undefined,
   exitReason: undefined,
   exitMessage: undefined,
+  hook: undefined,
   isDeleting: false,
 };
 

@@ -2006,6 +2006,11 @@ export interface components {
              * @example false
              */
             enable_service_ingress?: boolean;
+            /**
+             * @description Shell command that runs in each copy that continues from memory (a fork, a sandbox from a snapshot), while all its other processes are frozen; killed after 10 s. At most 8 KiB; empty: none.
+             * @example kill -HUP $(cat /run/server.pid)
+             */
+            copy_hook?: string;
             network?: components["schemas"]["NetworkPolicy"];
             /** @description Disks of the account that the sandbox sees as directories. Each disk once, no path within another. */
             mounts?: components["schemas"]["SandboxMountInput"][] | unknown | unknown;
@@ -2031,6 +2036,11 @@ export interface components {
              * @example after-setup
              */
             name: string;
+            /**
+             * @description Shell command that runs in each copy that continues from memory (a fork, a sandbox from a snapshot), while all its other processes are frozen; killed after 10 s. At most 8 KiB; empty: none.
+             * @example kill -HUP $(cat /run/server.pid)
+             */
+            copy_hook?: string;
         };
         /** CreateWebhook */
         CreateWebhook: {
@@ -2619,6 +2629,11 @@ export interface components {
              * @example 01983f6e-7a2b-7c3d-8e4f-5a6b7c8d9e0f
              */
             checkpoint?: string;
+            /**
+             * @description Shell command that runs in each copy that continues from memory (a fork, a sandbox from a snapshot), while all its other processes are frozen; killed after 10 s. At most 8 KiB; empty: none.
+             * @example kill -HUP $(cat /run/server.pid)
+             */
+            copy_hook?: string;
         };
         /** GrepMatch */
         GrepMatch: {
@@ -3344,6 +3359,30 @@ export interface components {
             }[];
             network?: components["schemas"]["ShownNetworkPolicy"];
             /**
+             * @description The command that runs in its copies (docs/snapshots.md).
+             * @example kill -HUP $(cat /run/server.pid)
+             */
+            copy_hook?: string;
+            /** @description The hook that ran, or is to run, in this copy. The copy continues anyway. */
+            copy_hook_result?: {
+                /**
+                 * @description How it ended, or how far it has come.
+                 * @example pending
+                 * @enum {unknown}
+                 */
+                status: "pending" | "running" | "completed" | "failed" | "timed_out" | "interrupted" | "unsupported";
+                /**
+                 * @description Of its shell.
+                 * @example 0
+                 */
+                exit_code?: number;
+                /**
+                 * @description What went wrong, in words.
+                 * @example it was killed after 10 s
+                 */
+                message?: string;
+            };
+            /**
              * Format: date-time
              * @description When it came to run the last time.
              * @example 2026-03-01T12:00:00.000Z
@@ -3866,6 +3905,11 @@ export interface components {
             /** @description Disks that its sandboxes mount. */
             mounts: components["schemas"]["SandboxMount"][];
             /**
+             * @description The command that runs in its sandboxes (docs/snapshots.md).
+             * @example kill -HUP $(cat /run/server.pid)
+             */
+            copy_hook?: string;
+            /**
              * @description What its files take on its host, those included that its sandboxes share.
              * @example 1048576
              */
@@ -3903,6 +3947,11 @@ export interface components {
         StartSandbox: {
             /** @description Disks of the account that the sandbox sees as directories. Each disk once, no path within another. */
             mounts?: components["schemas"]["SandboxMountInput"][] | unknown | unknown;
+            /**
+             * @description Shell command that runs in each copy that continues from memory (a fork, a sandbox from a snapshot), while all its other processes are frozen; killed after 10 s. At most 8 KiB; empty: none.
+             * @example kill -HUP $(cat /run/server.pid)
+             */
+            copy_hook?: string;
         };
         /** Usage */
         Usage: {

@@ -1,0 +1,1 @@
+ALTER TABLE sandboxes ADD COLUMN hook TEXT; -- JSON: HookResult of the memory that it runs from
