@@ -247,6 +247,7 @@ export class JournalledSandbox {
   /** Sets how far the hook of the copy has come. */
   async setHook(hook: HookResult): Promise<void> {
     await this.#write('journal hook', { hook });
+    runInBackground('sandbox.publish', () => this.publish());
   }
 
   /** Sets the hook of copies that are made from now on; empty: none. */
