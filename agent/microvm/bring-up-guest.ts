@@ -69,9 +69,7 @@ async function bringBack(
   { stoodStillSince = NEVER, ...how }: Restoring,
 ): Promise<void> {
   const [fd, end] = native.pipe();
-  machine.endRecovery = once(() => {
-    closeSync(end);
-  });
+  machine.recoverUntil(end);
   try {
     await serveMounts(host, spec, { since: stoodStillSince, fd });
     await configureGuest(machine.guest, spec, signal, how);

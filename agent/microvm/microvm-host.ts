@@ -30,7 +30,6 @@ export interface MicrovmHost extends VmHost, BaseHost {
   readonly hasNetwork: boolean;
   /** Whether the storage answers, and has free space. */
   readonly mayTrim: () => boolean;
-  readonly accelerator: Accelerator;
   readonly accelerator: HostAccelerator;
   readonly bootTimeoutMs: number;
   readonly templates: TemplateStore;

@@ -1,3 +1,4 @@
+import { closeSync } from 'node:fs';
 import { toError } from '../../shared/errors.ts';
 import { isAlive, type ProcessId } from '../../shared/process-id.ts';
 import { failpoint } from '../system/failpoint.ts';
@@ -47,11 +48,11 @@ interface VmParts extends MachineParts {
 export class MicrovmMachine extends KeptMachine {
   /** Resolves when the checkpoint that it was resumed from is removed; never rejects. */
   checkpointRemoved: Promise<unknown> = Promise.resolve();
-  /** Ends the time in which its guest recovers locks of its disks. Idempotent. */
-  endRecovery: () => void = () => undefined;
   readonly #parts: VmParts;
   readonly #monitor: MonitorWatch;
   readonly #openGuest: () => void;
+  /** While it is open, the guest recovers locks of its disks (LockRecovery). */
+  #recovery: number | undefined;
 
   protected readonly link = { name: SLOT_TAP, isHostEnd: true };
 
@@ -118,6 +119,18 @@ export class MicrovmMachine extends KeptMachine {
         this.#warnOfThaw(error);
         this.thawWhenAnswering();
       });
+  }
+
+  /** @param fd is closed by {@link endRecovery}, or when the machine has ended */
+  recoverUntil(fd: number): void {
+    this.#recovery = fd;
+  }
+
+  /** The guest has recovered the locks of its disks. Idempotent. */
+  endRecovery(): void {
+    const fd = this.#recovery;
+    this.#recovery = undefined;
+    if (fd !== undefined) closeSync(fd);
   }
 
   async letContinue(signal: AbortSignal): Promise<void> {

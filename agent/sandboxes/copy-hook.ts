@@ -2,7 +2,7 @@ import { toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { HookResult } from '../../shared/schemas/sandbox-record.ts';
 import { GuestFailure } from '../guest-link/guest-errors.ts';
-import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import { INTERRUPTED } from '../journal/unfinished-hook.ts';
 import type { GuestLink } from '../guest-link/guest-link.ts';
 import type { GuestHookEnd } from '../guest-link/guest-types.ts';
 import type { Machine } from './machine-driver.ts';
@@ -19,15 +19,6 @@ const NOT_KNOWN: ReadonlySet<GuestFailure['code']> = new Set([
   'unknownProcess',
   'unsupported',
 ]);
-
-const INTERRUPTED: HookResult = {
-  status: 'interrupted',
-  message: 'its machine or the agent of its host ended before it did',
-};
-
-/** The change to a sandbox whose memory is lost: a hook that has not ended never will. */
-export const withoutHook = ({ hook }: Pick<SandboxRow, 'hook'>): Partial<SandboxRow> =>
-  hook?.status === 'pending' || hook?.status === 'running' ? { hook: INTERRUPTED } : {};
 
 function resultOf({ exitCode, signal, isTimedOut }: GuestHookEnd): HookResult {
   if (isTimedOut) {

@@ -119,7 +119,7 @@ async function takeOverResumed(context: SandboxContext): Promise<void> {
   await handleStarted(context, found);
 }
 
-/** The guest of a copy had its identity, and its hook ran: it is thawed, whatever became of that. */
+/** The guest of a copy had its identity, and its hook ran: whatever became of it, it continues. */
 async function takeOverHooked(context: SandboxContext): Promise<void> {
   const { sandbox, current, deps } = context;
   const session = current.begin();

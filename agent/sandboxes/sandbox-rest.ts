@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { runInBackground } from '../../shared/background.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
-import { withoutHook } from './copy-hook.ts';
+import { withoutHook } from '../journal/unfinished-hook.ts';
 import type { SandboxChange } from './journalled-sandbox.ts';
 import type { MachineEnd } from './machine-driver.ts';
 import { cleanUp } from './sandbox-cleanup.ts';

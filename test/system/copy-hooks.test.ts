@@ -90,7 +90,7 @@ test('a hook runs once in each copy of memory, whose record tells how it ended',
   }
   t.is(await outputOf(api, id, `${GENERATION}; cat /run/hooked || true`), generations[0] ?? '');
   // A pause is no copy; a boot continues from no memory.
-  const [{ sandbox_id: child = '' } = {}] = copies;
+  const child = copies[0]?.sandbox_id ?? '';
   await bring(api, child, 'pause', 'paused');
   await bring(api, child, 'resume', 'running');
   t.is(await outputOf(api, child, 'cat /run/hooked'), generations[1] ?? '');
@@ -228,7 +228,7 @@ for (const [title, program, copyHook] of [
       copies.map(({ sandbox_id: copy }) => copy),
     );
     const shared = one.filter((line) => two.includes(line));
-    // What was drawn before, and nothing else.
+    // Only the lines from before the copies.
     t.deepEqual(shared, one.slice(0, shared.length));
     t.true(one.length > shared.length && two.length > shared.length);
     for (const column of [0, 1]) {

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { SandboxState } from '../../../shared/sandbox-lifecycle.ts';
 import type { SandboxExecRow, SandboxRow } from '../../journal/sandbox-journal.ts';
-import { withoutHook } from '../copy-hook.ts';
+import { withoutHook } from '../../journal/unfinished-hook.ts';
 import type { CarriedRow } from './carried-sandbox.ts';
 
 /**

@@ -261,6 +261,12 @@ export const text = {
     deleteText: 'Its own disk is deleted with it.',
     forkTitle: (name: string) => `Fork ${name}`,
     forkText: 'A copy with its own disk, memory and processes, which continues from this moment.',
+    sameMemory:
+      'Programs that run in it now draw the same random numbers in every copy: keys, tokens and UUIDs of Node, Python’s ssl and random, and of others that keep random state in memory. Give a command that makes them draw anew.',
+    copyHook: 'Command in copies',
+    copyHookHint:
+      'Runs in each copy of its memory, before anything else continues; at most 10 seconds. Empty: none.',
+    hookResult: 'Command in this copy',
     snapshotTitle: (name: string) => `Snapshot of ${name}`,
     snapshotText:
       'Keeps disk and memory as they are now, so that sandboxes can be created from them.',
@@ -380,6 +386,7 @@ export const text = {
     withMemory: 'disk and memory',
     diskOnly: 'disk',
     use: 'Create sandbox',
+    useTitle: (name: string) => `Create a sandbox from ${name}`,
     made: (name: string) => `The snapshot ${name} is ready.`,
     gone: (id: string) => `${id} (deleted)`,
     deleteTitle: (name: string) => `Delete the snapshot ${name}`,

@@ -39,6 +39,15 @@ export const sandboxFields = {
   image: z.string().optional(),
   vcpu_count: z.number(),
   mem_size_mib: z.number(),
+  copy_hook: z.string().optional(),
+  copy_hook_result: z
+    .object({
+      status: z.string(),
+      exit_code: z.number().optional(),
+      message: z.string().optional(),
+    })
+    .optional()
+    .describe('How the copy_hook of this copy ended; the copy continues anyway.'),
   exit_reason: z.string().optional(),
   exit_message: z.string().optional(),
   created_at: z.string().optional(),
@@ -53,6 +62,8 @@ export const describeSandbox = (
   image: info.base_image ?? undefined,
   vcpu_count: info.vcpu_count,
   mem_size_mib: info.mem_size_mib,
+  copy_hook: info.copy_hook,
+  copy_hook_result: info.copy_hook_result,
   exit_reason: info.exit_reason ?? undefined,
   exit_message: info.exit_message ?? undefined,
   created_at: info.created_at,

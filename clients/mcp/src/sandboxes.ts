@@ -22,10 +22,21 @@ const MEM_MIB_MAX = 65_536;
 const VCPUS_MAX = 32;
 const IDLE_SECONDS_MAX = 86_400;
 const IMAGE_LENGTH_MAX = 512;
+const HOOK_LENGTH_MAX = 8192;
 const LINE_LENGTH_MAX = 200;
 const TELL_EVERY_MS = 1_000;
 
 const STATUSES = ['running', 'paused', 'stopped', 'exited', 'failed'] as const;
+
+const SAME_MEMORY =
+  'Warning: programs that run in it draw the same random numbers in every copy of its memory (keys, tokens, UUIDs of Node and of others that keep random state); make them draw anew by copy_hook, or start them in the copy.';
+const copyHookField = z
+  .string()
+  .max(HOOK_LENGTH_MAX)
+  .optional()
+  .describe(
+    'Shell command that runs in each copy of its memory before its other processes continue, at most 10 s; empty: none. /run/berth/generation is another one in each copy.',
+  );
 
 const list = tool({
   name: 'sandbox_list',
@@ -72,7 +83,12 @@ const create = tool({
       .describe(
         'OCI image such as python:3.13; the default image (Debian with Python and Node) when omitted.',
       ),
-    snapshot: z.string().max(100).optional().describe('Id or name of a snapshot to begin from.'),
+    snapshot: z
+      .string()
+      .max(100)
+      .optional()
+      .describe(`Id or name of a snapshot to begin from. ${SAME_MEMORY}`),
+    copy_hook: copyHookField,
     mem_size_mib: z
       .number()
       .int()
@@ -102,17 +118,17 @@ const create = tool({
 const fork = tool({
   name: 'sandbox_fork',
   title: 'Fork a sandbox',
-  description:
-    'Copies a sandbox with its disk and, while it runs or is paused, its memory and processes, and waits until the copy runs. The original goes on.',
+  description: `Copies a sandbox with its disk and, while it runs or is paused, its memory and processes, and waits until the copy runs. The original goes on. ${SAME_MEMORY}`,
   effect: 'change',
   input: {
     sandbox: sandboxField,
     name: z.string().min(1).max(63).optional().describe('Of the copy; a random one when omitted.'),
+    copy_hook: copyHookField,
   },
   output: sandboxFields,
-  async run({ sandbox, name }, call) {
+  async run({ sandbox, name, copy_hook }, call) {
     const source = await findSandbox(call, sandbox);
-    const copying = source.fork(defined({ name }), { signal: call.signal });
+    const copying = source.fork(defined({ name, copy_hook }), { signal: call.signal });
     return answerOf(await whileTelling(call, () => 'the sandbox is being copied', copying));
   },
 });

@@ -53,7 +53,13 @@ export { Hosts } from './hosts.ts';
 export { Image, Images } from './image.ts';
 export { type Page, Pages } from './pages.ts';
 export { type Input, Process, type ProcessResult, type StartOptions } from './process.ts';
-export { type CreateSandboxOptions, type RunOptions, Sandbox, Sandboxes } from './sandbox.ts';
+export {
+  type CreateSandboxOptions,
+  type RunOptions,
+  Sandbox,
+  Sandboxes,
+  type SnapshotOptions,
+} from './sandbox.ts';
 export { SandboxExecs } from './sandbox-execs.ts';
 export { SandboxNetwork } from './sandbox-network.ts';
 export type { OutputChunk, ProcessExit } from './session/frames.ts';

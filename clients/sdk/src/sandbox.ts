@@ -34,6 +34,12 @@ export interface CreateSandboxOptions extends CreatingCallOptions {
   readonly wait?: boolean | undefined;
 }
 
+/** Options of {@link Sandbox.snapshot}. */
+export interface SnapshotOptions extends CreateSandboxOptions {
+  /** Runs in its sandboxes before they continue; that of the sandbox when omitted, empty: none. */
+  copyHook?: string | undefined;
+}
+
 /** Options of {@link Sandbox.run}. */
 export interface RunOptions extends StartOptions {
   /** All of its input. */
@@ -190,7 +196,9 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /**
-   * Copies it with disk, memory and processes, and waits until the copy runs.
+   * Copies it with disk, memory and processes, and waits until the copy runs. Programs that keep
+   * random state in memory draw the same numbers in both; `copy_hook` is a command that runs in the
+   * copy first.
    * @throws ConflictError; BerthError `sandbox_failed`
    */
   async fork(copy: ForkSandbox = {}, options: CreateSandboxOptions = {}): Promise<Sandbox> {
@@ -204,11 +212,12 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** Keeps its disk and memory under a name, and waits until that is done. */
-  async snapshot(name: string, options: CreateSandboxOptions = {}): Promise<Snapshot> {
-    const { wait = true, ...call } = options;
+  async snapshot(name: string, options: SnapshotOptions = {}): Promise<Snapshot> {
+    const { wait = true, copyHook, ...call } = options;
+    const hook = copyHook === undefined ? {} : { copy_hook: copyHook };
     const params = { path: { sid: this.id }, query: { wait } };
     const { data } = await this.#http.call({ retry: 'keyed' }, call, (client, init) =>
-      client.POST('/api/sandboxes/{sid}/snapshots', { ...init, params, body: { name } }),
+      client.POST('/api/sandboxes/{sid}/snapshots', { ...init, params, body: { name, ...hook } }),
     );
     const snapshot = new Snapshot(this.#http, data);
     return wait ? snapshot.ready({ signal: call.signal }) : snapshot;

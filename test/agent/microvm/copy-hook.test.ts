@@ -40,6 +40,9 @@ test.after.always(async () => {
   await shared?.host[Symbol.asyncDispose]();
 });
 
+const generation = (machine: Machine): Promise<string> =>
+  outputOf(machine, 'cat /run/berth/generation');
+
 /** A copy of the source whose processes stand still. */
 async function heldCopy({
   context: { host, driver, spec },
@@ -105,7 +108,6 @@ test.serial('a hook that fails is told from one that ends well, and leaves nothi
 test.serial(
   'a process that a hook starts continues with the others, and freezes with them',
   async (t) => {
-    const { host, driver } = t.context;
     const { copy, channel } = await heldCopy(t);
     const server =
       'setsid sh -c "while :; do date +%s%N > /run/own; sleep 0.02; done" >/dev/null 2>&1 &';
@@ -143,8 +145,6 @@ test.serial(
 
 test.serial('each copy has a generation of its own, which a pause leaves alone', async (t) => {
   const { host, driver, source, spec } = t.context;
-  const generation = (machine: Machine): Promise<string> =>
-    outputOf(machine, 'cat /run/berth/generation');
   const seen = new Set([await generation(source)]);
   await outputOf(source, 'inode() { stat -c %i /run/berth/generation; }; inode > /run/inode');
   const child = await host.newSpec();

@@ -18,6 +18,7 @@ export const creating = (name: string) =>
     .option('--port <n>', 'make a port public; more than once', eachCount)
     .option('--public-services', 'make every port public on which something listens')
     .option('--network <file>', 'a network policy in JSON, - for stdin')
+    .option('--copy-hook <command>', 'run it in copies of its memory before they continue')
     .option('--max-time <time>', 'pause it after running for so long, such as 8h', duration)
     .option('--idle-time <time>', 'pause it after doing nothing for so long', duration);
 
@@ -32,6 +33,7 @@ export interface CreationOptions {
   readonly port?: number[] | undefined;
   readonly publicServices?: true | undefined;
   readonly network?: string | undefined;
+  readonly copyHook?: string | undefined;
   readonly maxTime?: number | undefined;
   readonly idleTime?: number | undefined;
 }
@@ -52,6 +54,7 @@ export async function creationOf(
     env: options.env,
     ports: options.port,
     enable_service_ingress: options.publicServices,
+    copy_hook: options.copyHook,
     max_ttl_seconds: options.maxTime,
     idle_ttl_seconds: options.idleTime,
     network: network === undefined ? undefined : await readPolicy(network),

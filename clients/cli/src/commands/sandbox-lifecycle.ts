@@ -7,6 +7,11 @@ import { findSandbox } from '../find.ts';
 import { duration, given } from '../values.ts';
 import { showSandbox } from './sandbox-records.ts';
 
+const COPY_HOOK = [
+  '--copy-hook <command>',
+  'run it in copies of its memory before they continue; "": none',
+] as const;
+
 interface Action {
   readonly name: string;
   readonly description: string;
@@ -16,12 +21,6 @@ interface Action {
 }
 
 const ACTIONS: readonly Action[] = [
-  {
-    name: 'start',
-    description: 'Boot sandboxes from their disks; the memory of a paused one is discarded.',
-    doing: 'starting',
-    act: (sandbox) => sandbox.boot(),
-  },
   {
     name: 'pause',
     description: 'Pause sandboxes: memory and processes are kept on the disk of their host.',
@@ -55,8 +54,26 @@ const actionCommand = ({ name, description, doing, act }: Action) =>
       }
     });
 
+const startCommand = () =>
+  leaf('start')
+    .description('Boot sandboxes from their disks; the memory of a paused one is discarded.')
+    .argument('<sandboxes...>', 'their names or ids')
+    .option(...COPY_HOOK)
+    .action(async (names, { copyHook, ...options }) => {
+      const { output, berth } = await opened(options);
+      for (const each of names) {
+        const sandbox = await findSandbox(berth, each);
+        const start = (): Promise<Sandbox> => sandbox.boot(given({ copy_hook: copyHook }));
+        await output.during(`starting ${sandbox.name}`, start);
+        output.done(`${sandbox.name} is ${sandbox.status}`, sandbox.info, sandbox.id);
+      }
+    });
+
 /** start, pause, resume and stop. */
-export const actionCommands = () => ACTIONS.map((action) => actionCommand(action));
+export const actionCommands = () => [
+  startCommand(),
+  ...ACTIONS.map((action) => actionCommand(action)),
+];
 
 export const forkCommand = () =>
   leaf('fork')
@@ -65,10 +82,13 @@ export const forkCommand = () =>
     )
     .argument('<sandbox>', 'its name or id')
     .argument('[name]', 'of the copy; a random one when left out')
-    .action(async (source, name, options) => {
+    .option(...COPY_HOOK)
+    .action(async (source, name, { copyHook, ...options }) => {
       const { output, berth } = await opened(options);
       const sandbox = await findSandbox(berth, source);
-      const copy = await output.during('forking', () => sandbox.fork(given({ name })));
+      const copy = await output.during('forking', () =>
+        sandbox.fork(given({ name, copy_hook: copyHook })),
+      );
       showSandbox(output, copy.info);
     });
 
@@ -135,10 +155,13 @@ export const snapshotCommand = () =>
     .description('Keep disk and memory of a sandbox under a name, to create others from.')
     .argument('<sandbox>', 'its name or id')
     .argument('<name>', 'of the snapshot')
-    .action(async (source, name, options) => {
+    .option(...COPY_HOOK)
+    .action(async (source, name, { copyHook, ...options }) => {
       const { output, berth } = await opened(options);
       const sandbox = await findSandbox(berth, source);
-      const snapshot = await output.during('making a snapshot', () => sandbox.snapshot(name));
+      const snapshot = await output.during('making a snapshot', () =>
+        sandbox.snapshot(name, given({ copyHook })),
+      );
       const next = `berth sandbox create --snapshot ${name} begins with it`;
       output.done(
         `snapshot ${name} is ${snapshot.info.status}; ${next}`,

@@ -32,6 +32,9 @@ const SANDBOXES: Shown<SandboxInfo> = {
   ],
 };
 
+const hookOf = ({ copy_hook_result: result }: SandboxInfo): string =>
+  result === undefined ? '' : [result.status, result.message].filter(Boolean).join(': ');
+
 /** Prints a sandbox as `get` and `create` do. */
 export function showSandbox(output: Output, info: SandboxInfo): void {
   const mounts = info.mounts.map(({ disk_id: disk, path }) => `${disk} at ${path}`);
@@ -46,6 +49,8 @@ export function showSandbox(output: Output, info: SandboxInfo): void {
       ['size', `${counted(info.vcpu_count, 'CPU')}, ${info.mem_size_mib} MiB`],
       ['disks', mounts.join(', ')],
       ['ports', info.endpoints.map(({ hostname }) => hostname).join(', ')],
+      ['copy hook', info.copy_hook ?? ''],
+      ['its result', hookOf(info)],
       ['created', `${info.created_at} (${formatAge(info.created_at)})`],
       ['pauses at', info.expires_at ?? ''],
     ],

@@ -51,6 +51,8 @@ function bodyOf(values: Values): CreateSandbox {
   }
   const ports = linesOf(values.get('ports')).map(Number);
   if (ports.length > 0) body.ports = ports;
+  const copyHook = values.get('copy-hook');
+  if (copyHook !== '') body.copy_hook = copyHook;
   const idle = Number(values.get('idle')) * 60;
   if (idle > 0) body.idle_ttl_seconds = idle;
   if (values.get('network') === 'deny') {
@@ -60,9 +62,22 @@ function bodyOf(values: Values): CreateSandbox {
   return body;
 }
 
+/** The command that runs in copies; empty: none. */
+export const CopyHookField = ({ value }: { value?: string }): JSX.Element => (
+  <Field
+    label={text.sandbox.copyHook}
+    name="copy-hook"
+    maxLength={8192}
+    defaultValue={value ?? ''}
+    hint={text.sandbox.copyHookHint}
+  />
+);
+
 interface Sources {
   readonly disks: readonly (readonly [id: string, name: string])[];
   readonly snapshots: readonly (readonly [id: string, name: string])[];
+  /** The snapshots that have memory. */
+  readonly remembering: ReadonlySet<string>;
 }
 
 async function loadSources(signal: AbortSignal): Promise<Sources> {
@@ -74,6 +89,7 @@ async function loadSources(signal: AbortSignal): Promise<Sources> {
   return {
     disks: disks.map(({ id, name }) => [id, name]),
     snapshots: ready.map(({ id, name }) => [id, name]),
+    remembering: new Set(ready.filter(({ info }) => info.has_memory).map(({ id }) => id)),
   };
 }
 
@@ -188,6 +204,8 @@ export function CreateSandboxDialog({ onClose }: { onClose: () => void }): JSX.E
             <MountFields disks={sources?.disks ?? []} />
           </>
         ) : null}
+        {sources?.remembering.has(snapshot) === true ? <p>{text.sandbox.sameMemory}</p> : null}
+        <CopyHookField />
         <NetworkFields />
         <div class="pair">
           <Field label={text.sandbox.ports} name="ports" placeholder="8080, 3000" />

@@ -18,6 +18,7 @@ const FAMILY_POLL_MS = 5_000;
 
 function Details({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
   const { image, base_image: base, idle_ttl_seconds: idle } = sandbox;
+  const { copy_hook: hook, copy_hook_result: ran } = sandbox;
   return (
     <Panel title={text.sandbox.details}>
       <Facts
@@ -30,6 +31,10 @@ function Details({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
           [text.sandbox.execsMax, sandbox.max_concurrent_execs],
           [text.sandbox.maxTtl, seconds(sandbox.max_ttl_seconds)],
           [text.sandbox.idleTtl, idle === 0 ? text.never : seconds(idle)],
+          hook === undefined ? null : [text.sandbox.copyHook, <code key="hook">{hook}</code>],
+          ran === undefined
+            ? null
+            : [text.sandbox.hookResult, [ran.status, ran.message].filter(Boolean).join(': ')],
           [text.sandbox.id, <code key="id">{sandbox.sandbox_id}</code>],
         ]}
       />

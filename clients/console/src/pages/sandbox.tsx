@@ -18,6 +18,7 @@ import {
   type Values,
 } from '../ui/parts.tsx';
 import { Page, Stale, Status, Tabs } from '../ui/parts.tsx';
+import { CopyHookField } from './sandbox-create.tsx';
 import { CommandsView } from './sandbox-commands.tsx';
 import { NetworkView } from './sandbox-network.tsx';
 import { OverviewView } from './sandbox-overview.tsx';
@@ -90,20 +91,22 @@ interface DialogProps {
 
 function ActionDialog({
   kind,
-  sandbox: { sandbox_id: id, name },
+  sandbox: { sandbox_id: id, name, status, copy_hook: hook = '' },
   onClose,
   onDeleting,
 }: DialogProps): JSX.Element {
-  const named = async (values: Values): Promise<void> => {
+  const copied = async (values: Values): Promise<void> => {
     const sandbox = await berth.sandboxes.get(id);
     const chosen = values.get('name');
+    const copyHook = values.get('copy-hook');
     if (kind === 'fork') {
-      const copy = await sandbox.fork(chosen === '' ? {} : { name: chosen }, { wait: false });
+      const named = chosen === '' ? {} : { name: chosen };
+      const copy = await sandbox.fork({ ...named, copy_hook: copyHook }, { wait: false });
       onClose();
       go(linkTo(['sandboxes', copy.id]));
       return;
     }
-    await sandbox.snapshot(chosen);
+    await sandbox.snapshot(chosen, { copyHook });
     tell(text.snapshots.made(chosen));
     onClose();
   };
@@ -134,8 +137,9 @@ function ActionDialog({
   const title = kind === 'fork' ? text.sandbox.forkTitle(name) : text.sandbox.snapshotTitle(name);
   return (
     <Dialog title={title} onClose={onClose}>
-      <Form submit={text.sandbox.actions[kind]} onSubmit={named}>
+      <Form submit={text.sandbox.actions[kind]} onSubmit={copied}>
         <p>{kind === 'fork' ? text.sandbox.forkText : text.sandbox.snapshotText}</p>
+        {status === 'running' || status === 'paused' ? <p>{text.sandbox.sameMemory}</p> : null}
         <Field
           label={text.name}
           name="name"
@@ -145,6 +149,7 @@ function ActionDialog({
           pattern="[a-z0-9]([a-z0-9\-]*[a-z0-9])?"
           hint={kind === 'fork' ? text.sandboxes.nameHint : text.snapshots.nameHint}
         />
+        <CopyHookField value={hook} />
       </Form>
     </Dialog>
   );

@@ -7,20 +7,25 @@ import { useLoaded } from '../lib/loading.ts';
 import { go, linkTo } from '../lib/router.ts';
 import { text } from '../text.ts';
 import { Shown } from '../ui/loaded.tsx';
-import { Button, Confirm, Empty, Page, Panel } from '../ui/parts.tsx';
+import { Button, Confirm, Dialog, Empty, Form, Page, Panel, type Values } from '../ui/parts.tsx';
 import { Status } from '../ui/parts.tsx';
 import { type Column, Table } from '../ui/table.tsx';
 import { When } from '../ui/when.tsx';
+import { CopyHookField } from './sandbox-create.tsx';
 import { Descendants, loadFamily } from './sandbox-overview.tsx';
 
 const POLL_MS = 3_000;
 
-async function createFrom({ snapshot_id: snapshot }: SnapshotInfo): Promise<void> {
-  const { id } = await berth.sandboxes.create({ snapshot }, { wait: false });
+async function createFrom({ snapshot_id: snapshot }: SnapshotInfo, values?: Values): Promise<void> {
+  const hook = values === undefined ? {} : { copy_hook: values.get('copy-hook') };
+  const { id } = await berth.sandboxes.create({ snapshot, ...hook }, { wait: false });
   go(linkTo(['sandboxes', id]));
 }
 
-const columnsFor = (onDelete: (snapshot: SnapshotInfo) => void): Column<SnapshotInfo>[] => [
+const columnsFor = (
+  onUse: (snapshot: SnapshotInfo) => unknown,
+  onDelete: (snapshot: SnapshotInfo) => void,
+): Column<SnapshotInfo>[] => [
   { title: text.name, cell: ({ name }) => <strong>{name}</strong> },
   {
     title: text.status,
@@ -43,11 +48,7 @@ const columnsFor = (onDelete: (snapshot: SnapshotInfo) => void): Column<Snapshot
     isActions: true,
     cell: (snapshot) => (
       <>
-        <Button
-          kind="quiet"
-          disabled={snapshot.status !== 'ready'}
-          onClick={() => createFrom(snapshot)}
-        >
+        <Button kind="quiet" disabled={snapshot.status !== 'ready'} onClick={() => onUse(snapshot)}>
           {text.snapshots.use}
         </Button>
         <Button kind="quiet" onClick={() => onDelete(snapshot)}>
@@ -58,6 +59,22 @@ const columnsFor = (onDelete: (snapshot: SnapshotInfo) => void): Column<Snapshot
   },
 ];
 
+/** Asks how a sandbox from a snapshot with memory is to differ from others. */
+const UseDialog = ({
+  snapshot,
+  onClose,
+}: {
+  snapshot: SnapshotInfo;
+  onClose: () => void;
+}): JSX.Element => (
+  <Dialog title={text.snapshots.useTitle(snapshot.name)} onClose={onClose}>
+    <Form submit={text.snapshots.use} onSubmit={(values) => createFrom(snapshot, values)}>
+      <p>{text.sandbox.sameMemory}</p>
+      <CopyHookField value={snapshot.copy_hook ?? ''} />
+    </Form>
+  </Dialog>
+);
+
 function Lists({
   family,
   reload,
@@ -66,6 +83,9 @@ function Lists({
   reload: () => void;
 }): JSX.Element {
   const [removing, setRemoving] = useState<SnapshotInfo>();
+  const [using, setUsing] = useState<SnapshotInfo>();
+  const use = (each: SnapshotInfo): unknown =>
+    each.has_memory ? setUsing(each) : createFrom(each);
   const { snapshots, sandboxes } = family;
   if (snapshots.length === 0) {
     return (
@@ -84,7 +104,7 @@ function Lists({
     <>
       <Table
         label={text.snapshots.title}
-        columns={columnsFor(setRemoving)}
+        columns={columnsFor(use, setRemoving)}
         rows={snapshots}
         keyOf={(each) => each.snapshot_id}
       />
@@ -104,6 +124,9 @@ function Lists({
           </ul>
         </Panel>
       </div>
+      {using === undefined ? null : (
+        <UseDialog snapshot={using} onClose={() => setUsing(undefined)} />
+      )}
       {removing === undefined ? null : (
         <Confirm
           title={text.snapshots.deleteTitle(removing.name)}
