@@ -80,9 +80,12 @@ static int make_group(void) {
 }
 
 void run_hook(const char *command, size_t length, uint32_t timeout_ms, uint32_t request) {
-  struct process_spec spec = {
-      .hook = true, .command = command, .command_length = length, .environment = "",
-      .directory = "", .user = ""};
+  struct process_spec spec = {.hook = true,
+                              .command = command,
+                              .command_length = length,
+                              .environment = "",
+                              .directory = "",
+                              .user = ""};
   struct spawned spawned;
   if (state != NONE) return answer_failed(request, FAILURE_BUSY);
   int error = make_group();

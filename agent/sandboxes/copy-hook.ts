@@ -63,11 +63,12 @@ export async function runHook(
   machine: Machine,
   signal: AbortSignal,
 ): Promise<HookResult | undefined> {
-  const { sandbox } = context;
+  const { sandbox, watchdog, deps } = context;
   const { config, hook } = sandbox.row;
   if (hook?.status !== 'pending') return undefined;
   // Journalled first: from here on, the next agent takes the machine over and thaws it.
   await context.send(() => sandbox.setHook({ status: 'running' }));
+  watchdog.watchStart(deps.bootTimeoutMs + LIMITS.copyHookMsMax);
   const result = await run(machine.guest, config.copyHook ?? 'true', signal);
   await machine.guest.call(signal, (channel) => channel.thaw());
   return result;

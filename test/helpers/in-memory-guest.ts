@@ -17,6 +17,8 @@ import {
   processRecordBytes,
 } from '../../agent/guest-link/guest-protocol.ts';
 
+/** A hook that the guest takes for a frame that it does not know. */
+export const UNKNOWN_HOOK = 'unknown';
 const SIGKILL = 9;
 const SIGTERM = 15;
 const FIRST_PID = 2;
@@ -160,7 +162,7 @@ export class InMemoryGuest {
       case 'readClock':
         return this.#say({ type: 'time', request, realUs: Date.now() * 1000, monotonicUs: 0 });
       case 'hook':
-        return this.#say({ type: 'hooked', request, flags: 0, status: 0 });
+        return this.#hook(frame);
       case 'stage':
         this.#staged = Buffer.concat([this.#staged, frame.bytes]);
         return;
@@ -232,6 +234,15 @@ export class InMemoryGuest {
     this.#surroundings.started(id);
     this.#say({ type: 'started', request, pid: FIRST_PID + this.processes.size });
     this.#run(process, command.split(/; */u));
+  }
+
+  /** A guest of a version without hooks takes the frame for one about a process. */
+  #hook({ request, command }: Extract<HostFrame, { type: 'hook' }>): void {
+    const code = GUEST_FAILURES.unknownProcess;
+    if (command === UNKNOWN_HOOK) {
+      return this.#say({ type: 'failed', request, code, errno: 0, step: '' });
+    }
+    this.#say({ type: 'hooked', request, flags: 0, status: 0 });
   }
 
   #takeStaged(length: number): string {

@@ -199,6 +199,43 @@ test('an agent that dies while a hook runs leaves no frozen machine', async (t) 
   await removeSandbox(api, id);
 });
 
+test('a copy whose hook runs can be stopped, and starts again', async (t) => {
+  const { api } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const path = `${sandboxPath(id)}/fork`;
+  const body = { copy_hook: 'sleep 9' };
+  const { sandbox_id: child } = await api.data<ApiSandbox>('POST', path, body);
+  await waitFor('its hook', async () => {
+    const { copy_hook_result: result } = (await getSandbox(api, child)) as HookedSandbox;
+    return result?.status === 'running';
+  });
+  const stopped: HookedSandbox = await bring(api, child, 'stop', 'stopped');
+  t.like(stopped, { exit_reason: 'stopped', copy_hook_result: { status: 'interrupted' } });
+  await bring(api, child, 'start', 'running');
+  t.is(await outputOf(api, child, 'echo well'), 'well\n');
+  await removeSandbox(api, child);
+  await removeSandbox(api, id);
+});
+
+test('a machine that was prewarmed from memory runs the hook when a sandbox takes it', async (t) => {
+  const { api, stack } = t.context;
+  const { sandbox_id: id } = await createSandbox(api);
+  const hook = 'cat /run/berth/generation >> /run/hooked';
+  const snapshot = await snapshotOf(api, id, { name: 'ahead', copy_hook: hook });
+  const made: string[] = [];
+  await waitFor('a sandbox that takes a prewarmed machine', async () => {
+    const { sandbox_id: copy, copy_hook_result: result } = await createFrom(api, 'ahead');
+    made.push(copy);
+    t.like(result, { status: 'completed' });
+    t.is(await outputOf(api, copy, 'cat /run/hooked'), await outputOf(api, copy, GENERATION));
+    const lines = (await stack.agent.readLog()).split('\n');
+    return lines.some((line) => line.includes(copy) && line.includes('"origin":"prewarmed"'));
+  });
+  for (const copy of made) await removeSandbox(api, copy);
+  await removeSnapshot(api, snapshot.snapshot_id);
+  await removeSandbox(api, id);
+});
+
 /** Lines that copies of a sandbox have drawn, each beyond those that it had when it was copied. */
 async function drawnBy(api: ApiClient, ids: readonly string[]): Promise<string[][]> {
   const drawn: string[][] = [];

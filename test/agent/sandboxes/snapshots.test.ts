@@ -8,6 +8,7 @@ import type { Snapshot } from '../../../agent/sandboxes/snapshot.ts';
 import { Snapshots } from '../../../shared/directory/snapshots.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { parseNetworkPolicy } from '../../../shared/network/parse-policy.ts';
+import { UNKNOWN_HOOK } from '../../helpers/in-memory-guest.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import { TimedSandboxes } from '../../helpers/timed-sandboxes.ts';
 
@@ -36,6 +37,33 @@ const fromSnapshot = (
   ...{ sandboxId: randomUUID(), accountId: row.accountId, snapshotId: row.id },
   ...{ config: { name }, environment: undefined, network: undefined },
   ...changes,
+});
+
+test('a hook runs in copies of memory only; a guest that knows none is thawed all the same', async (t) => {
+  await using host = await TimedSandboxes.open(redis.redis);
+  const source = await host.create({ copyHook: 'true' });
+  await host.until(source, 'running');
+  t.is(source.row.hook, undefined);
+  const snapshot = await snapshotOf(host, source);
+  for (const [name, copyHook, hook] of [
+    ['inherits', undefined, { status: 'completed', exitCode: 0 }],
+    ['replaces', UNKNOWN_HOOK, { status: 'unsupported' }],
+    ['removes', '', undefined],
+  ] as const) {
+    const changes = { config: { name, ...(copyHook === undefined ? {} : { copyHook }) } };
+    const child = await host.hosted.creator.createFromSnapshot(
+      fromSnapshot(snapshot, name, changes),
+    );
+    await host.until(child, 'running');
+    if (hook === undefined) t.is(child.row.hook, undefined);
+    else t.like(child.row.hook, hook);
+    t.false(host.hosted.machines.vms.get(child.row.vmId)?.guest.isFrozen ?? true);
+    await child.stop();
+    await host.until(child, 'stopped');
+    await child.start();
+    t.is(child.row.hook, undefined);
+    await host.until(child, 'running');
+  }
 });
 
 const snapshotRefOf = ({ row }: Snapshot) => ({ accountId: row.accountId, snapshotId: row.id });
