@@ -210,8 +210,8 @@ static void answer_result(uint32_t request, const char *step, int error) {
 
 static void read_clock(uint32_t request) {
   struct writer *writer = new_frame(KIND_TIME, request);
-  put_number(writer, clock_us(CLOCK_REALTIME), 8);
-  put_number(writer, clock_us(CLOCK_MONOTONIC), 8);
+  put_number(writer, time_by(CLOCK_REALTIME), 8);
+  put_number(writer, time_by(CLOCK_MONOTONIC), 8);
   send_frame(writer);
 }
 

@@ -160,7 +160,7 @@ static int set_ids(const struct settings *settings) {
   return mount(BOOT_ID_FILE, target, NULL, MS_BIND, NULL) == 0 ? 0 : errno;
 }
 
-uint64_t clock_us(clockid_t clock) {
+uint64_t time_by(clockid_t clock) {
   struct timespec now;
   clock_gettime(clock, &now);
   uint64_t us = (uint64_t)now.tv_sec * US_PER_SECOND + (uint64_t)now.tv_nsec / 1000;
@@ -174,7 +174,7 @@ static int set_time(uint64_t us) {
   return clock_settime(CLOCK_REALTIME, &now) == 0 ? 0 : errno;
 }
 
-int set_clock_by_zero(uint64_t zero_us) { return set_time(zero_us + clock_us(CLOCK_MONOTONIC)); }
+int set_clock_by_zero(uint64_t zero_us) { return set_time(zero_us + time_by(CLOCK_MONOTONIC)); }
 
 static int set_clock(const struct settings *settings) { return set_time(settings->clock_us); }
 

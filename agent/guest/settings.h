@@ -26,8 +26,8 @@ struct settings {
 
 /* In a container, and in tests: leaves clock and random numbers alone, which are the host's. */
 void keep_kernel(void);
-/* Time of that clock in microseconds. */
-uint64_t clock_us(clockid_t clock);
+/* Reads CLOCK_REALTIME or CLOCK_MONOTONIC, in microseconds. */
+uint64_t time_by(clockid_t clock);
 /* Sets the time of day by the one at which CLOCK_MONOTONIC read zero. 0, or an error number. */
 int set_clock_by_zero(uint64_t zero_us);
 /* True once settings have been applied completely. */

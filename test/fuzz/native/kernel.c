@@ -191,6 +191,7 @@ FAKE int fake_fsync(int fd) { return kind_of(fd), outcome(); }
 FAKE int fake_syncfs(int fd) { return kind_of(fd), outcome(); }
 FAKE int fake_mkdir(const char *path, mode_t mode) { return (void)mode, look_at(path); }
 FAKE int fake_unlink(const char *path) { return look_at(path); }
+FAKE int fake_rmdir(const char *path) { return look_at(path); }
 FAKE int fake_chdir(const char *path) { return look_at(path); }
 FAKE int fake_chroot(const char *path) { return look_at(path); }
 FAKE int fake_access(const char *path, int mode) { return (void)mode, look_at(path); }
