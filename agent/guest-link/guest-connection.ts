@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import type { Duplex } from 'node:stream';
+import { onClockStep } from '../system/clock-steps.ts';
 import { SerialQueue } from '../queues/serial-queue.ts';
 import { toError } from '../../shared/errors.ts';
 import { FrameSplitter } from './frame-splitter.ts';
@@ -79,7 +80,10 @@ export class GuestConnection {
     return this.#closed.signal.aborted;
   }
 
-  /** Asks at once and regularly; ends the connection when the guest does not answer in time. */
+  /**
+   * Asks at once, regularly, and when the host's time of day was stepped; ends the connection when
+   * the guest does not answer in time.
+   */
   askRegularly(ask: () => Promise<void>): void {
     const askNow = (): void => {
       ask().catch((error: unknown) => this.end(toError(error)));
@@ -87,6 +91,7 @@ export class GuestConnection {
     askNow();
     this.#asker = setInterval(askNow, ASK_EVERY_MS);
     this.#asker.unref();
+    this.#closed.signal.addEventListener('abort', onClockStep(askNow), { once: true });
   }
 
   receive(chunk: Buffer): void {

@@ -1,6 +1,6 @@
 /* The clock of a guest that the test plays: what the host asks for, and how it corrects it. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import test from 'ava';
+import anyTest from 'ava';
 import { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
 import {
   GUEST_FAILURES,
@@ -9,9 +9,12 @@ import {
 } from '../../../agent/guest-link/guest-protocol.ts';
 import { orderly, PlayedGuest } from '../../helpers/played-guest.ts';
 
+const { serial: test } = anyTest;
 const HOUR_MS = 3_600_000;
+/** The host's clock, whatever a test sets it to. */
+const steady = Date.now.bind(Date);
 /** When the monotonic clock of these guests began. */
-const ZERO_MS = Date.now() - HOUR_MS;
+const ZERO_MS = steady() - HOUR_MS;
 
 /** Guests with a clock that is behind by so much, and all that they were asked. */
 class ClockedGuest {
@@ -38,7 +41,7 @@ class ClockedGuest {
     const { request } = frame;
     if (frame.type === 'setClock') this.behindMs = ZERO_MS - frame.zeroUs / 1000;
     if (frame.type !== 'readClock') return orderly(frame);
-    const now = Date.now();
+    const now = steady();
     const realUs = Math.round((now - this.behindMs) * 1000);
     return [{ type: 'time', request, realUs, monotonicUs: (now - ZERO_MS) * 1000 }];
   }
@@ -99,5 +102,21 @@ test('a guest that cannot tell the time is pinged and thawed', async (t) => {
   await sleep(0);
   await channel.checkClock();
   t.deepEqual(asked, ['hello', 'list', 'readClock', 'ping', 'thaw', 'ping']);
+  channel.close();
+});
+
+test('a step of the host’s own clock, as after it was suspended, is passed on', async (t) => {
+  const played = new ClockedGuest(0);
+  const { channel } = await GuestChannel.open(played.guest.theirs);
+  await channel.checkClock();
+  t.deepEqual(played.corrections, []);
+  Date.now = () => steady() + HOUR_MS;
+  t.teardown(() => {
+    Date.now = steady;
+  });
+  // By then, none of the regular questions is due.
+  await sleep(1000);
+  const [zeroMs = 0] = played.corrections;
+  t.true(near(zeroMs, ZERO_MS + HOUR_MS), String(zeroMs - ZERO_MS));
   channel.close();
 });
