@@ -5,7 +5,7 @@ const listeners = new Set<() => void>();
 let timer: NodeJS.Timeout | undefined;
 let known = 0;
 
-/** The host's time of day when its monotonic clock began, which stands still in a suspended host. */
+/** The time of day when the monotonic clock began, which stands still in a suspended host. */
 const read = (): number => Date.now() - performance.now();
 
 function look(): void {

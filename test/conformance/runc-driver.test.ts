@@ -1,5 +1,6 @@
 /* The driver of containers does what every driver does, and confines and bounds its containers. */
 import assert from 'node:assert';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { readFile, readdir, stat } from 'node:fs/promises';
@@ -56,7 +57,7 @@ test('a container has its own users, namespaces and root, and few rights', async
   // The guest finds no directory of the host and no name of its socket.
   const inside = await outputOf(machine, 'cut -d" " -f2 /proc/mounts; ls /run /run/berth /.berth');
   t.false(inside.includes(host.dataDir));
-  t.regex(inside, /\/run:\nberth\n\n\/run\/berth:\nboot-id$/mu);
+  t.regex(inside, /\/run:\nberth\n\n\/run\/berth:\nboot-id\ngeneration$/mu);
   for (const command of [
     'mount -t tmpfs none /mnt',
     'unshare --user true',
@@ -70,6 +71,22 @@ test('a container has its own users, namespaces and root, and few rights', async
     const refused = await (await begin(machine, command)).ended();
     t.not(refused.exit?.exitCode, 0, command);
   }
+});
+
+test('a container has another generation after each start, which others than root only read', async (t) => {
+  const { driver } = t.context;
+  const spec = await ownSpec(t);
+  const seen = new Set<string>();
+  for (const bootId of [randomUUID(), randomUUID()]) {
+    const machine = await boot(driver, { ...spec, settings: { ...spec.settings, bootId } });
+    seen.add(await outputOf(machine, 'cat /run/berth/generation'));
+    const command = 'setpriv --reuid 1000 --clear-groups sh -c "echo x > /run/berth/generation"';
+    t.not((await (await begin(machine, command)).ended()).exit?.exitCode, 0);
+    t.is(await outputOf(machine, 'stat -c %a:%u /run/berth/generation'), '644:0');
+    await machine.stop(10_000);
+    await driver.reclaim(spec.vmId);
+  }
+  t.is(seen.size, 2);
 });
 
 test('a container is bounded in memory, processes and processors, and answers first', async (t) => {
