@@ -16,7 +16,7 @@
 #include "loop.h"
 
 enum {
-  GROUPS_MAX = 2048, /* The first 256 GiB of a disk with blocks of 4 KiB. */
+  GROUPS_MAX = 2048,    /* The first 256 GiB of a disk with blocks of 4 KiB. */
   PIECE_MIN = 64 * KIB, /* The cluster of the host's image: it gives back nothing smaller. */
   SUPERBLOCK_AT = 1024,
   MAGIC = 0xef53,
@@ -52,7 +52,8 @@ static struct layout read_layout(int fd) {
       layout.blocks_per_group == 0)
     return layout;
   bool is_long = (features & LONG_DESCRIPTORS) != 0;
-  uint64_t blocks = number_at(super + 4, 4) | (is_long ? (uint64_t)number_at(super + 336, 4) << 32 : 0);
+  uint64_t blocks =
+      number_at(super + 4, 4) | (is_long ? (uint64_t)number_at(super + 336, 4) << 32 : 0);
   layout.block_bytes = 1024U << log_block;
   layout.descriptor_bytes = is_long ? number_at(super + 254, 2) : DESCRIPTOR_BYTES;
   layout.descriptors_at = (number_at(super + 20, 4) + 1ULL) * layout.block_bytes;
@@ -71,7 +72,8 @@ static bool read_groups(int fd, const struct layout *layout, uint32_t *free_bloc
   static uint8_t descriptors[GROUPS_MAX * DESCRIPTOR_BYTES_MAX];
   size_t length = (size_t)layout->groups * layout->descriptor_bytes;
   if (length == 0) return false;
-  if (pread(fd, descriptors, length, (off_t)layout->descriptors_at) != (ssize_t)length) return false;
+  if (pread(fd, descriptors, length, (off_t)layout->descriptors_at) != (ssize_t)length)
+    return false;
   for (uint32_t group = 0; group < layout->groups; group++)
     free_blocks[group] = number_at(descriptors + (size_t)group * layout->descriptor_bytes + 12, 2);
   return true;

@@ -133,8 +133,8 @@ export class MicrovmMachine extends KeptMachine {
     if (fd !== undefined) closeSync(fd);
   }
 
-  async letContinue(signal: AbortSignal): Promise<void> {
-    await this.guest.call(signal, (channel) => channel.thaw());
+  override async letContinue(signal: AbortSignal): Promise<void> {
+    await super.letContinue(signal);
     this.endRecovery();
   }
 
