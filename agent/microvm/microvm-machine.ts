@@ -1,4 +1,5 @@
 import { closeSync } from 'node:fs';
+import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import { isAlive, type ProcessId } from '../../shared/process-id.ts';
 import { failpoint } from '../system/failpoint.ts';
@@ -68,7 +69,8 @@ export class MicrovmMachine extends KeptMachine {
       () => this.#correctClock(),
     );
     this.watch();
-    void this.ended.then(() => {
+    runInBackground('locks.recovered', async () => {
+      await this.ended;
       this.endRecovery();
     });
   }

@@ -80,11 +80,13 @@ test('a database that a command has open is refused to guests', async (t) => {
   t.is(await countRows(api, one, '/d/second'), 'command 2\nguest 1\n');
 });
 
+/** Has a writer commit a row in each of three connections. */
+const often = (directory: string, writer: string): string =>
+  `for n in 1 2 3; do until python3 ${directory}/wal.py try ${directory}/third ${writer} | ` +
+  `grep -q '^${writer} 1'; do sleep 0.2; done; sleep 0.2; done`;
+
 test('guests and commands that open a database in turn lose no row', async (t) => {
   const { api, disk, one, two } = t.context;
-  const often = (directory: string, writer: string): string =>
-    `for n in 1 2 3; do until python3 ${directory}/wal.py try ${directory}/third ${writer} | ` +
-    `grep -q '^${writer} 1'; do sleep 0.2; done; sleep 0.2; done`;
   await Promise.all([
     exec(api, disk, often('/mnt/service', 'command')),
     outputOf(api, one, often('/d', 'one')),
