@@ -209,10 +209,11 @@ static bool listens(int table) {
   return strstr(text, LISTENS) != NULL;
 }
 
-/* The server has its own; here they would outlive its use of them. */
-static void close_guards(void) {
-  struct stat status;
-  for (int fd = FD_KEPT_GUARDS; fstat(fd, &status) == 0 && S_ISREG(status.st_mode); fd++) close(fd);
+/* The first descriptor that was not passed to this process. */
+static int first_free(void) {
+  int fd = FD_KEPT_GUARDS;
+  while (fcntl(fd, F_GETFD) >= 0) fd++;
+  return fd;
 }
 
 static void await_server(pid_t server, int table) {
@@ -283,6 +284,7 @@ static void enter_network(const char *path) {
 
 int main(int argc, char **argv) {
   struct disk_mount mounts[DISK_MOUNTS_MAX];
+  const int free_fd = first_free();
   if (dup2(FD_REPORT, STDERR_FILENO) < 0) return FAILED;
   close(FD_REPORT);
   int groups = argc < FIRST_GROUP ? argc : atoi(argv[FIRST_GROUP - 1]);
@@ -301,7 +303,8 @@ int main(int argc, char **argv) {
   if (table < 0) fail(FAILED, "tcp6", errno);
   enter_root(argv[4], argv[5], mounts, count);
   pid_t server = start_server();
-  close_guards();
+  /* The server has its own; here they would outlive its use of them. */
+  if (free_fd > FD_KEPT_GUARDS) close_range(FD_KEPT_GUARDS, (unsigned)free_fd - 1, 0);
   await_server(server, table);
   close(table);
   if (write(STDERR_FILENO, "ok", 2) != 2) return FAILED;
