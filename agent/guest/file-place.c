@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +30,11 @@ bool is_kernel_file_system(int fd) {
   for (size_t index = 0; index < sizeof kinds / sizeof *kinds; index++)
     if ((uint32_t)system.f_type == kinds[index]) return true;
   return false;
+}
+
+bool is_disk_of_host(int fd) {
+  struct statfs system;
+  return fstatfs(fd, &system) == 0 && (uint32_t)system.f_type == NFS_SUPER_MAGIC;
 }
 
 static uid_t owner_of(const struct file_task *task) {

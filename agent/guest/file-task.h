@@ -4,6 +4,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* Begins the name of an upload where the file system makes no files without names. */
+#define TEMPORARY_PREFIX ".berth-"
+
 enum {
   OPERATION_READ = 1,
   OPERATION_WRITE = 2,
@@ -27,6 +30,7 @@ enum {
   RESULT_CHANGED = 4097,
   RESULT_TOO_DEEP = 4098,
   RESULT_TOO_MANY = 4099,
+  RESULT_UNSEEN = 4100, /* Others change it, and our kernel is not told. */
 
   FILE_PATH_MAX = PATH_MAX - 1,
   FILE_DEPTH_MAX = 256,

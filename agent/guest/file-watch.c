@@ -144,14 +144,33 @@ static bool is_directory_at(int directory, const struct dirent *entry) {
          S_ISDIR(found.st_mode);
 }
 
+/* Files that have no name: those of O_TMPFILE, which the kernel calls by their number. */
+static bool is_nameless(const struct node *node, const char *name) {
+  static char path[FILE_PATH_MAX + 1], whole[2 * FILE_PATH_MAX + 2];
+  struct stat found;
+  size_t digits = strspn(name + 1, "0123456789");
+  if (name[0] != '#' || digits == 0 || name[1 + digits] != '\0' || !path_of(node, name, path))
+    return false;
+  snprintf(whole, sizeof whole, "%s/%s", root_path, path);
+  return lstat(whole, &found) != 0 && errno == ENOENT;
+}
+
+/* Whether it tells of files that nobody else has seen, such as an upload before it is in place. */
+static bool is_unseen(const struct inotify_event *event, const struct node *node) {
+  if (strncmp(event->name, TEMPORARY_PREFIX, strlen(TEMPORARY_PREFIX)) == 0) return true;
+  return (event->mask & (IN_DELETE | IN_MOVED_FROM)) == 0 && is_nameless(node, event->name);
+}
+
 /* Watches the directories below, and tells of what is there when they are new. */
 static void scan(struct node *node, int directory, size_t depth) {
   DIR *entries = fdopendir(directory);
   if (entries == NULL) end_with(errno);
   if (depth == FILE_DEPTH_MAX) end_with(RESULT_TOO_DEEP);
+  if (is_disk_of_host(directory)) end_with(RESULT_UNSEEN);
   for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
     const char *name = entry->d_name;
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
+    if (strncmp(name, TEMPORARY_PREFIX, strlen(TEMPORARY_PREFIX)) == 0) continue;
     bool is_directory = is_directory_at(dirfd(entries), entry);
     if (is_telling) tell_of(EVENT_CREATED, is_directory, node, name);
     if (!is_directory || !is_recursive) continue;
@@ -240,7 +259,8 @@ static void handle(const struct inotify_event *event) {
   if (node == NULL) return;
   if ((event->mask & (IN_IGNORED | IN_UNMOUNT)) != 0) return forget_gone(node);
   if (node == root && (event->mask & (IN_DELETE_SELF | IN_MOVE_SELF)) != 0) end_with(ENOENT);
-  if (event->len == 0) return; /* An event of the directory itself: its parent tells, too. */
+  if (event->len == 0 || is_unseen(event, node))
+    return; /* An event of the directory itself: its parent tells, too. */
   bool is_directory = (event->mask & IN_ISDIR) != 0;
   tell_of(kind_of(event->mask), is_directory, node, event->name);
   if (!is_directory || !is_recursive) return;
@@ -262,6 +282,7 @@ _Noreturn void watch_files(const struct file_task *task) {
   int directory = open_safely(AT_FDCWD, task->path, O_PATH | O_DIRECTORY | link, 0);
   if (directory < 0) finish_with(errno);
   if (is_kernel_file_system(directory)) finish_with(EOPNOTSUPP);
+  if (is_disk_of_host(directory)) finish_with(RESULT_UNSEEN);
   close(directory);
   inotify = inotify_init1(IN_CLOEXEC);
   if (inotify < 0) finish_with(errno == EMFILE ? RESULT_TOO_MANY : errno);

@@ -46,7 +46,7 @@ static _Noreturn void fail(int result) {
 static int choose_name(int directory) {
   uint8_t random[16];
   if (getrandom(random, sizeof random, 0) != sizeof random) return EIO;
-  int at = snprintf(temporary_name, sizeof temporary_name, ".berth-");
+  int at = snprintf(temporary_name, sizeof temporary_name, TEMPORARY_PREFIX);
   for (size_t index = 0; index < sizeof random; index++)
     at += snprintf(temporary_name + at, sizeof temporary_name - (size_t)at, "%02x", random[index]);
   temporary_directory = directory;

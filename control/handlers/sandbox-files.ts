@@ -207,7 +207,7 @@ const watchSandboxFilesRoute = route({
   query: WatchFilesQuery,
   replies: {},
   events: [200],
-  errors: common,
+  errors: [...common, 'other_file_system'],
   handle: (input) =>
     watchSandboxFiles(input, {
       path: pathOfQuery(input.search),

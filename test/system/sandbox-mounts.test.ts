@@ -131,6 +131,18 @@ test('locks of one guest keep the other and commands out', async (t) => {
   t.is(await outputOf(api, two, tryLock('lockf', '/mnt/service/lockf')), 'got\n');
 });
 
+test('a watch of a mounted disk is refused, because others change it unseen', async (t) => {
+  const { api, one } = t.context;
+  const path = `/api/sandboxes/${one}/files/watch`;
+  const refused = await api.call('GET', `${path}?path=/data/work`);
+  t.deepEqual([refused.status, refused.body.code], [409, 'other_file_system']);
+  t.regex(refused.body.error ?? '', /a disk is mounted there/u);
+  const above = await fetch(`${api.baseUrl}${path}?path=/data&recursive=true`, {
+    headers: { authorization: `Bearer ${api.key}` },
+  });
+  t.regex(await above.text(), /event: end\ndata: .*other_file_system/u);
+});
+
 const git = (mount: string): string => `git -c user.name=t -c user.email=t@t -C ${mount}/repo`;
 
 test('SQLite and git work from two guests at once', async (t) => {

@@ -120,7 +120,13 @@ export function decodeFileStat(bytes: Buffer): FileStat {
   };
 }
 
-const RESULTS = { notAFile: 4096, changed: 4097, tooDeep: 4098, tooMany: 4099 } as const;
+const RESULTS = {
+  notAFile: 4096,
+  changed: 4097,
+  tooDeep: 4098,
+  tooMany: 4099,
+  unseen: 4100,
+} as const;
 
 type Told = readonly [code: ErrorCode, message: string];
 
@@ -151,6 +157,10 @@ const ERRORS: Readonly<Record<string, Told>> = {
   ENFILE: ['no_capacity', 'the sandbox has no descriptors left for this'],
 };
 
+const UNSEEN =
+  'a disk is mounted there, and a virtual machine is not told what others change on it: ' +
+  'watch directories beside it, and list those of the disk from time to time';
+
 /** The failure that a result of the guest stands for; undefined when it stands for none. */
 export function failureOf(result: number, unchanged = false): AppError | undefined {
   if (result === 0) return undefined;
@@ -165,6 +175,8 @@ export function failureOf(result: number, unchanged = false): AppError | undefin
       return new AppError('bad_request', 'the directories are nested too deeply');
     case RESULTS.tooMany:
       return new AppError('rate_limited', 'too many directories or watches: watch fewer');
+    case RESULTS.unseen:
+      return new AppError('other_file_system', UNSEEN);
     default: {
       const [name = ''] = Object.entries(constants.errno).find(([, no]) => no === result) ?? [];
       const [code, message] = ERRORS[name] ?? ['unavailable', `the file system failed: ${name}`];

@@ -331,6 +331,29 @@ for (const {
     await following;
   });
 
+  test(name('a watch names no file that had no name, nor an upload on its way'), async (t) => {
+    const directory = await newDirectory();
+    const { seen, following } = await watchAll(directory);
+    const nameless = [
+      'import os',
+      `file = os.open('${directory}', os.O_TMPFILE | os.O_RDWR)`,
+      "os.write(file, b'x')",
+      'os.fchmod(file, 0o600)',
+      `open('${directory}/#5', 'w').write('named')`,
+      `open('${directory}/.berth-0123456789abcdef', 'w').write('upload')`,
+      `os.rename('${directory}/.berth-0123456789abcdef', '${directory}/placed')`,
+    ];
+    await shell(`python3 -c "${nameless.join('\n')}"`);
+    await waitFor('the events', async () => seen.has('created placed'));
+    t.deepEqual(
+      [...seen].filter((event) => !/ (?:#5|placed|)$/u.test(event)),
+      [],
+    );
+    t.true(seen.has('modified #5'));
+    await shell(`rm -r ${directory}`);
+    await following;
+  });
+
   test(name('a watch misses nothing while thousands of files change'), async (t) => {
     const directory = await newDirectory();
     const { seen, kinds, worker, following } = await watchAll(directory);
