@@ -299,6 +299,20 @@ test('output of a process ends with a whole character, unless nothing else comes
   await data(client, 'process_kill', process);
 });
 
+test('sets the hook of copies, and warns of what copies share', async (t) => {
+  const { client } = t.context;
+  const fields = { mem_size_mib: 256, copy_hook: 'one' };
+  const { sandbox_id: sandbox } = await data(client, 'sandbox_create', fields);
+  t.is((await data(client, 'sandbox_get', { sandbox }))['copy_hook'], 'one');
+  const copy = await data(client, 'sandbox_fork', { sandbox, copy_hook: 'two' });
+  t.is(copy['copy_hook'], 'two');
+  const { tools } = await client.listTools();
+  const fork = tools.find(({ name }) => name === 'sandbox_fork');
+  t.regex(fork?.description ?? '', /Warning: .*same random numbers/u);
+  await data(client, 'sandbox_delete', { sandbox: copy['sandbox_id'] });
+  await data(client, 'sandbox_delete', { sandbox });
+});
+
 test('pauses, resumes and waits', async (t) => {
   const { client } = t.context;
   const { sandbox_id: sandbox } = await data(client, 'sandbox_create', { mem_size_mib: 256 });

@@ -262,7 +262,7 @@ export const text = {
     forkTitle: (name: string) => `Fork ${name}`,
     forkText: 'A copy with its own disk, memory and processes, which continues from this moment.',
     sameMemory:
-      'Programs that run in it now draw the same random numbers in every copy: keys, tokens and UUIDs of Node, Python’s ssl and random, and of others that keep random state in memory. Give a command that makes them draw anew.',
+      'Copies that continue from memory draw the same random numbers: keys, tokens and UUIDs of Node, Python’s ssl and random, and of all programs that keep random state in memory. Give a command that makes them draw anew.',
     copyHook: 'Command in copies',
     copyHookHint:
       'Runs in each copy of its memory, before anything else continues; at most 10 seconds. Empty: none.',

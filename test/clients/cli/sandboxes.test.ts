@@ -41,6 +41,24 @@ test('a sandbox is made, listed, paused, resumed, forked and deleted', async (t)
   t.notRegex(await cli.output('sandbox', 'ls'), /life|copy/u);
 });
 
+test('the hook of copies is set by every command that makes or starts something', async (t) => {
+  const { cli } = t.context;
+  const hookOf = async (name: string): Promise<string | undefined> =>
+    (await cli.json<{ copy_hook?: string }>('sandbox', 'get', name)).copy_hook;
+  await cli.output('sandbox', 'create', 'hooked', '--memory', '256M', '--copy-hook', 'one');
+  t.regex(await cli.output('sandbox', 'get', 'hooked'), /copy hook +one/u);
+  await cli.output('sandbox', 'start', 'hooked', '--copy-hook', 'two');
+  t.is(await hookOf('hooked'), 'two');
+  await cli.output('sandbox', 'fork', 'hooked', 'other', '--copy-hook', 'three');
+  t.is(await hookOf('other'), 'three');
+  await cli.output('sandbox', 'snapshot', 'hooked', 'kept', '--copy-hook', '');
+  await cli.output('sandbox', 'create', 'plain', '--snapshot', 'kept');
+  t.is(await hookOf('plain'), undefined);
+  await cli.output('sandbox', 'rm', 'other', 'plain');
+  await cli.output('snapshot', 'rm', 'kept');
+  await cli.output('sandbox', 'rm', 'hooked');
+});
+
 test('run passes words, input, output and the exit code, whatever is in them', async (t) => {
   const { cli } = t.context;
   await cli.output('sandbox', 'create', 'runs', '--memory', '256');
