@@ -7,7 +7,7 @@ import { toError } from '../../shared/errors.ts';
 import { diskIdPattern } from '../../shared/ids.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
-import { abandonMount, isImageFree, unmountLeftover } from './disk-mount.ts';
+import { abandonMount, isImageFree, mountAgain, unmountLeftover } from './disk-mount.ts';
 import { LoopDevices } from './loop-devices.ts';
 import { imagePathOf } from './disk-files.ts';
 import { detectCgroups, killGroup } from '../system/cgroup.ts';
@@ -35,6 +35,14 @@ interface MountedDisk {
   readonly lease: AcquiredLease | undefined;
 }
 
+/** The outcome of a clean-up. */
+interface Cleared {
+  /** Things that could not be done. */
+  readonly problems: readonly string[];
+  /** Disks of other hosts, to which nothing is written, and which stay attached. */
+  readonly lost: readonly string[];
+}
+
 /**
  * Refuses to start on a host that an operator has removed: its disks and sandboxes are others' now.
  * Its machines are ended and its disks detached first, so that the data directory can be emptied.
@@ -43,13 +51,15 @@ interface MountedDisk {
 export async function refuseRemoved(parts: RemovedHost): Promise<void> {
   const { hostId, directory, config } = parts;
   if (!(await directory.hosts.isRemoved(hostId))) return;
-  const problems = await clear(parts);
+  const { problems, lost } = await clear(parts);
   const removed = `${hostId} was removed from its cluster`;
   if (problems.length > 0) {
     const next = 'restart this machine, then start the agent again, and empty nothing before';
     throw new Error(`${removed}, and ${problems.join('; ')}: ${next}`);
   }
-  throw new Error(`${removed}: empty AGENT_DATA_DIR${exceptionOf(config)}, and join as a new host`);
+  const next = `empty AGENT_DATA_DIR${exceptionOf(config)}, and join as a new host`;
+  const restart = `restart this machine to release ${lost.join(', ')}, which another host has: nothing is written to it here`;
+  throw new Error(`${removed}: ${next}${lost.length === 0 ? '' : `; ${restart}`}`);
 }
 
 /** Storage may have been put below the data directory. */
@@ -59,39 +69,64 @@ function exceptionOf({ dataDir, storageDir, sandboxes }: RemovedHost['config']):
   return kept.length === 0 ? '' : ` except ${kept.join(' and ')}, which other hosts use`;
 }
 
-/** @returns what could not be done */
-async function clear({ hostId, config, directory, log }: RemovedHost): Promise<string[]> {
+async function clear({ hostId, config, directory, log }: RemovedHost): Promise<Cleared> {
   const cgroupParent = `${config.cgroupParent}/${hostId}`;
   const hung = await killGroup(await detectCgroups(), cgroupParent, LIMITS.formerProcessesMsMax);
-  const places = [await openRunDirectory(hostId), await realpath(config.dataDir)];
+  const runDir = await openRunDirectory(hostId);
+  const places = [runDir, await realpath(config.dataDir)];
   const mounted = (await Promise.all(places.map(mountsBelow))).flat();
   const disks = await leaseDisks(diskTargets(places, mounted), { hostId, directory });
-  const failed = new Map<string, Error>();
-  const attempt = async (target: string, work: Promise<void>): Promise<void> => {
-    await work.catch((error: unknown) => failed.set(target, toError(error)));
+  const attempt = async (target: string, work: Promise<void>): Promise<boolean> => {
+    const err = await work.then(() => undefined, toError);
+    if (err !== undefined) log.error({ target, err }, 'host:unmountFailed');
+    return err === undefined;
   };
+  const lost = disks.filter(({ lease }) => lease === undefined);
+  const kept = new Set(lost.map(({ diskId }) => paths.heldDisk(runDir, diskId)));
+  const spared = new Set<string>();
   // First, since a command's mount of the same disk is one of the others.
-  const lost = disks.filter(({ lease }) => lease === undefined).flatMap(({ targets }) => targets);
-  await Promise.all(lost.map((target) => attempt(target, abandonMount(target))));
-  const kept = new Set(failed.keys());
-  const others = mounted.filter((target) => !disks.some((disk) => disk.targets.includes(target)));
-  for (const target of others) await attempt(target, unmountLeftover(target));
+  for (const disk of lost) {
+    const isAbandoned = await attempt(disk.diskId, abandon(disk, runDir, mounted));
+    if (!isAbandoned) for (const target of disk.targets) spared.add(target);
+  }
+  const isDisk = new Set(disks.flatMap(({ targets }) => targets));
+  for (const target of mounted) {
+    if (!isDisk.has(target)) await attempt(target, unmountLeftover(target));
+  }
   await Promise.all(
     disks.map(async (disk) => {
       for (const target of disk.targets) {
-        if (!kept.has(target)) await attempt(target, unmountLeftover(target));
+        if (kept.has(target) || spared.has(target)) continue;
+        await attempt(target, unmountLeftover(target));
       }
       await release(disk, { config, directory, log });
     }),
   );
   await new LoopDevices(hostId, log).close();
   for (const place of places) await removeRunDirectory(place);
-  for (const [target, err] of failed) log.error({ target, err }, 'host:unmountFailed');
   const left = (await Promise.all(places.map(mountsBelow))).flat();
-  return [
-    ...hung.map((pid) => `process ${pid} of it does not end`),
-    ...left.map((target) => `${target} is still mounted`),
-  ];
+  return {
+    problems: [
+      ...hung.map((pid) => `process ${pid} of it does not end`),
+      ...left.filter((at) => !kept.has(at) || spared.has(at)).map((at) => `${at} is still mounted`),
+    ],
+    lost: lost.map(({ diskId }) => diskId),
+  };
+}
+
+/**
+ * Has nothing more written to a disk, and keeps it mounted at its place outside of the data
+ * directory: with its last mount, a kernel such as Debian 12's writes its superblock.
+ */
+async function abandon(
+  { diskId, targets }: MountedDisk,
+  runDir: string,
+  mounted: readonly string[],
+): Promise<void> {
+  const kept = paths.heldDisk(runDir, diskId);
+  const [first = kept] = targets;
+  if (!mounted.includes(kept)) await mountAgain(first, kept);
+  await abandonMount(kept);
 }
 
 /** The mounted disks by id; in the order in which they can be unmounted. */
@@ -148,8 +183,8 @@ async function release(
   { diskId, lease }: MountedDisk,
   { config, directory, log }: Pick<RemovedHost, 'config' | 'directory' | 'log'>,
 ): Promise<void> {
-  const image = imagePathOf(config.storageDir, diskId);
-  const isFree = await isImageFree(image).catch(() => false);
-  log.info({ diskId, isFree, hasWritten: lease !== undefined }, 'disk:detached');
-  if (lease !== undefined && isFree) await directory.diskLeases.release(lease);
+  if (lease === undefined) return log.warn({ diskId }, 'disk:abandoned');
+  const isFree = await isImageFree(imagePathOf(config.storageDir, diskId)).catch(() => false);
+  log.info({ diskId, isFree }, 'disk:detached');
+  if (isFree) await directory.diskLeases.release(lease);
 }
