@@ -21,7 +21,7 @@ int open_safely(int directory, const char *path, int flags, uint64_t more_resolv
 int find_place(const struct file_task *task, const char *path, bool follow, struct place *place);
 /* The file system of this descriptor shows the kernel's own state, not files. */
 bool is_kernel_file_system(int fd);
-/* It is a disk of the host, which the guest mounts over NFS (mounts.h). */
+/* The file system of this descriptor is a disk of the host, mounted over NFS (mounts.h). */
 bool is_disk_of_host(int fd);
 /* Looks again what is there. 0, or an error number. */
 int look_at_place(struct place *place);

@@ -26,11 +26,11 @@ interface NfsServer {
   readonly mounts: readonly MachineMount[];
   /** The guest was paused, and its kernel is about to ask for the locks that it had. */
   readonly recovery: LockRecovery | undefined;
-  /** Of databases that the paused guest has kept (kept-databases.ts). */
+  /** Locks of databases that the paused guest has kept (kept-databases.ts). */
   readonly guards: readonly number[];
 }
 
-/** How long, and for what, a guest recovers locks that it had before it was paused (wal-locks.c). */
+/** How long a guest recovers the locks that it had before its pause, and which (wal-locks.c). */
 export interface LockRecovery {
   /** Since when it has been paused, in nanoseconds since 1970. */
   readonly since: bigint;

@@ -3,15 +3,15 @@
  * SQLite to one kernel at a time, and gives a guest that comes back from a pause its locks again.
  *
  * The processes that use a database in WAL mode share its index (`…-shm`) through a memory map, and
- * maps are not shared between kernels: a guest and a command that write by different indexes corrupt
- * the database. Every connection holds a shared lock on it for as long as it maps the index
+ * maps are not shared between kernels: a guest and a command that write by different indexes
+ * corrupt the database. Every connection holds a shared lock on it for as long as it maps the index
  * (SHARED_FIRST in SQLite's os.h), from before it opens log and index. A guest's lock there is an
  * exclusive one on the host, the guard, once for all processes of the guest. So whichever kernel
  * comes second is told SQLITE_BUSY, and opens log and index only when the first has left them.
  *
  * The host keeps the guards of a paused guest, and gives them to its next server; all other locks
- * are lost with the server. While the guest recovers, before its processes continue, it asks for all
- * of its locks anew. It gets SQLite's where the content of the file has not changed since, and
+ * are lost with the server. While the guest recovers, before its processes continue, it asks for
+ * all of its locks anew. It gets SQLite's where the content of the file has not changed since, and
  * nobody has a lock against it: nobody can have used the database meanwhile. Any other lock may
  * have protected what is not in the file, so it stays lost, and its file answers EBADF in the guest
  * (ESTALE is the only answer to which its kernel does not continue without the lock).
@@ -41,7 +41,7 @@ enum {
   DATABASE_LOCKS = 0x40000000,
   SHARED_LOCKS = 0x40000002,
   DATABASE_LOCKS_END = 0x40000200,
-  /* Of a database's first page: a text, and two numbers that are 2 in WAL mode. */
+  /* The first page begins with a text, and has two numbers that are 2 in WAL mode. */
   VERSIONS = 18,
   HEAD_BYTES = 20,
 };

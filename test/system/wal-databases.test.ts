@@ -1,6 +1,6 @@
 /*
- * WAL databases of SQLite on disks that two kernels have mounted: the host's, for commands, and that
- * of a virtual machine. Their processes share memory maps, which kernels do not share.
+ * WAL databases of SQLite on disks that two kernels have mounted: the host's, for commands, and
+ * that of a virtual machine. Their processes share memory maps, which kernels do not share.
  */
 import { readFile } from 'node:fs/promises';
 import type { ApiClient } from '../helpers/api.ts';

@@ -274,6 +274,8 @@ export const text = {
     history: 'History',
     mounts: 'Disks',
     noMounts: 'None of your disks is mounted.',
+    mountsHint:
+      'SQLite in WAL mode works from one sandbox at a time; others, and commands on the disk, get “database is locked”. To use a database from several sides: PRAGMA journal_mode=DELETE.',
     readOnly: 'read-only',
     family: 'Family',
     noFamily: 'It has no forks or snapshots, and was not made from one.',

@@ -80,7 +80,7 @@ const exec = tool({
   name: 'disk_exec',
   title: 'Run a command on a disk',
   description:
-    'Runs one bash command as root in the root directory of a disk, in a container of its own without network, for at most two minutes. Any exit code is a result. The command is killed when the call is cancelled.',
+    'Runs one bash command as root in the root directory of a disk, in a container of its own without network, for at most two minutes. Any exit code is a result. The command is killed when the call is cancelled. SQLite says “database is locked” of a database in WAL mode that a sandbox has open: close it there, or have it leave WAL mode (PRAGMA journal_mode=DELETE).',
   effect: 'destroy',
   input: { disk: diskField, command: z.string().min(1).max(1_000_000) },
   output: { exit_code: z.number(), ...outputFields },

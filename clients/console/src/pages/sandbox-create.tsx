@@ -146,6 +146,7 @@ function MountFields({ disks }: { disks: Sources['disks'] }): JSX.Element {
   return (
     <fieldset class="mounts">
       <legend>{text.sandbox.mounts}</legend>
+      {numbers.length > 0 && <p class="hint">{text.sandbox.mountsHint}</p>}
       {numbers.map((n, row) => (
         <div key={n} class="mount">
           <Choice label={text.sandboxes.mount} name={`disk-${n}`} options={disks} />
