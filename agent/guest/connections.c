@@ -15,9 +15,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 enum {
@@ -26,7 +26,7 @@ enum {
   ROUNDS_MAX = 8, /* While the kernel lists connections, those that end may hide others. */
   NETWORKS_MAX = 64,
   PROCESSES_MAX = 4096,
-  ANSWER_SECONDS = 1,
+  FIRST_INTERFACES = 2, /* The loopback and the card. */
 };
 
 #define HAS_ENDED (1U << TCP_CLOSE | 1U << TCP_TIME_WAIT | 1U << TCP_LISTEN)
@@ -45,11 +45,18 @@ static struct diag_request request_of(uint16_t type, uint16_t flags, uint8_t fam
   };
 }
 
-static int open_diag(void) {
-  struct timeval patience = {.tv_sec = ANSWER_SECONDS};
-  int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-  if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  return fd;
+/*
+ * Two sockets, as the kernel goes on with a list whenever one part of it is read: one to list, one
+ * to end what is found. Each first use of anything takes milliseconds in a guest that was restored
+ * under emulation, so no more than needed is used. Answers are there when a request was sent.
+ */
+struct sockets {
+  int list, ender; /* -1 until it is needed. */
+};
+
+static int open_diag(int *fd) {
+  if (*fd < 0) *fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+  return *fd;
 }
 
 /* The connections to end: those from one address, or to one. 0 stands for none. */
@@ -72,55 +79,63 @@ static bool matches(const struct inet_diag_msg *found, const struct match *match
   return far == match->gateway || near == match->own;
 }
 
-static bool end_connection(int fd, const struct inet_diag_msg *found) {
+static bool end_connection(struct sockets *sockets, const struct inet_diag_msg *found) {
   char answer[512];
+  int fd = open_diag(&sockets->ender);
   struct diag_request request = request_of(SOCK_DESTROY, NLM_F_ACK, found->idiag_family);
   struct nlmsgerr error;
   request.body.id = found->id;
-  if (send(fd, &request, sizeof request, 0) < 0) return false;
-  ssize_t got = recv(fd, answer, sizeof answer, 0);
+  if (fd < 0 || send(fd, &request, sizeof request, 0) < 0) return false;
+  ssize_t got = recv(fd, answer, sizeof answer, MSG_DONTWAIT);
   if (got < (ssize_t)(sizeof(struct nlmsghdr) + sizeof error)) return false;
   memcpy(&error, answer + sizeof(struct nlmsghdr), sizeof error);
   return error.error == 0;
 }
 
 /* Reads one part of a list. True while there is more; adds how many connections were ended. */
-static bool end_listed(int list, int ender, const struct match *match, int *ended) {
+static bool end_listed(struct sockets *sockets, const struct match *match, int *ended) {
   static _Alignas(struct nlmsghdr) char part[ANSWER_BYTES];
-  ssize_t got = recv(list, part, sizeof part, 0);
+  ssize_t got = recv(sockets->list, part, sizeof part, MSG_DONTWAIT);
   if (got <= 0) return false;
   size_t left = (size_t)got;
   for (struct nlmsghdr *each = (void *)part; NLMSG_OK(each, left); each = NLMSG_NEXT(each, left)) {
     if (each->nlmsg_type != SOCK_DIAG_BY_FAMILY) return false; /* The end, or an error. */
     if (each->nlmsg_len < NLMSG_LENGTH(sizeof(struct inet_diag_msg))) return false;
     const struct inet_diag_msg *found = NLMSG_DATA(each);
-    if (matches(found, match) && end_connection(ender, found)) (*ended)++;
+    if (matches(found, match) && end_connection(sockets, found)) (*ended)++;
   }
   return true;
 }
 
-static int end_family(uint8_t family, const struct match *match) {
-  int ended = 0, list = open_diag(), ender = open_diag();
+static int end_family(struct sockets *sockets, uint8_t family, const struct match *match) {
+  int ended = 0, fd = open_diag(&sockets->list);
   struct diag_request request = request_of(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, family);
-  if (list >= 0 && ender >= 0 && send(list, &request, sizeof request, 0) > 0)
-    while (end_listed(list, ender, match, &ended)) continue;
-  if (list >= 0) close(list);
-  if (ender >= 0) close(ender);
+  if (fd >= 0 && send(fd, &request, sizeof request, 0) > 0)
+    while (end_listed(sockets, match, &ended)) continue;
   return ended;
 }
 
+/* The sockets are of the network in which they were opened. */
 static void end_in_network(const struct match *match) {
-  for (int round = 0; round < ROUNDS_MAX; round++)
-    if (end_family(AF_INET, match) + end_family(AF_INET6, match) == 0) return;
+  struct sockets sockets = {-1, -1};
+  for (int round = 0, ended = 1; round < ROUNDS_MAX && ended > 0; round++)
+    ended = end_family(&sockets, AF_INET, match) + end_family(&sockets, AF_INET6, match);
+  if (sockets.list >= 0) close(sockets.list);
+  if (sockets.ender >= 0) close(sockets.ender);
 }
 
-/* Without further interfaces nothing reaches another network of this guest. */
+/*
+ * Without a further interface, which has an address as a bridge does, nothing gets from the first
+ * network of this guest to another.
+ */
 static bool has_only_first_interfaces(void) {
-  int count = 0;
-  struct if_nameindex *all = if_nameindex();
-  for (struct if_nameindex *each = all; all != NULL && each->if_name != NULL; each++) count++;
-  if (all != NULL) if_freenameindex(all);
-  return count <= 2;
+  struct ifreq found[FIRST_INTERFACES + 1];
+  struct ifconf all = {.ifc_len = sizeof found, .ifc_req = found};
+  int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  bool only = fd < 0 || ioctl(fd, SIOCGIFCONF, &all) != 0 ||
+              all.ifc_len <= (int)(FIRST_INTERFACES * sizeof *found);
+  if (fd >= 0) close(fd);
+  return only;
 }
 
 static bool is_new(ino_t network, ino_t *known, int *count) {
