@@ -8,6 +8,19 @@ const FIRST_GUARD = 15_360;
 /** Databases that a paused machine keeps; others may use those beyond. */
 const DATABASES_MAX = 48;
 
+/** A descriptor that the process has closed meanwhile has no copy. */
+function copyOf(pid: number, fd: number): number[] {
+  try {
+    return [native.takeDescriptor(pid, fd)];
+  } catch {
+    return [];
+  }
+}
+
+/** Undefined for one that is not mounted any more. */
+const deviceOf = async ({ contents }: MachineMount): Promise<number | undefined> =>
+  (await stat(contents).catch(() => undefined))?.dev;
+
 /**
  * The WAL databases that paused machines have open on disks: nobody else gets to use them, so that
  * the machine finds them as it left them (agent/native/wal-locks.c). Kept by locks of this process,
@@ -24,8 +37,7 @@ export class KeptDatabases {
       // A process that is ending has no descriptors to list.
       const names = await readdir(`/proc/${pid}/fd`).catch(() => []);
       const guards = names.map(Number).filter((fd) => fd >= FIRST_GUARD);
-      for (const fd of guards.slice(0, DATABASES_MAX - kept.length))
-        kept.push(native.takeDescriptor(pid, fd));
+      for (const fd of guards.slice(0, DATABASES_MAX - kept.length)) kept.push(...copyOf(pid, fd));
     }
     this.release(vmId);
     if (kept.length > 0) this.#kept.set(vmId, kept);
@@ -38,13 +50,10 @@ export class KeptDatabases {
 
   /** Those of the mounts that have a database which a machine keeps. */
   async mountsOf(vmId: string, mounts: readonly MachineMount[]): Promise<readonly MachineMount[]> {
-    const devices = new Set(this.guardsOf(vmId).map((fd) => fstatSync(fd).dev));
-    const isKept = await Promise.all(
-      mounts.map(
-        async ({ contents }) => devices.size > 0 && devices.has((await stat(contents)).dev),
-      ),
-    );
-    return mounts.filter((_, index) => isKept[index]);
+    const devices = new Set<number | undefined>(this.guardsOf(vmId).map((fd) => fstatSync(fd).dev));
+    if (devices.size === 0) return [];
+    const mounted = await Promise.all(mounts.map(deviceOf));
+    return mounts.filter((_, index) => devices.has(mounted[index]));
   }
 
   /** Lets others use a machine's databases. Idempotent. */

@@ -2,7 +2,7 @@
  * Loaded into the NFS server before its other libraries (LD_PRELOAD): keeps each WAL database of
  * SQLite to one kernel at a time, and gives a guest that comes back from a pause its locks again.
  *
- * The processes that use a database in WAL mode share its index (`…-shm`) through a memory map, and
+ * The processes that use a database in WAL mode share its index (`-shm`) through a memory map, and
  * maps are not shared between kernels: a guest and a command that write by different indexes
  * corrupt the database. Every connection holds a shared lock on it for as long as it maps the index
  * (SHARED_FIRST in SQLite's os.h), from before it opens log and index. A guest's lock there is an
@@ -257,6 +257,7 @@ int fcntl64(int fd, int command, ...) {
 
 int close(int fd) {
   pthread_mutex_lock(&mutex);
+  if (kept_guards > 0 && !is_recovering()) release_kept();
   disclaim(fd);
   pthread_mutex_unlock(&mutex);
   return (int)syscall(SYS_close, fd);

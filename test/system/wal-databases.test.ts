@@ -61,6 +61,8 @@ test('a database that a guest has open is refused to commands and to other guest
   t.regex(command.stdout, REFUSED);
   t.regex(other, REFUSED);
   t.is(same, 'same 1\n');
+  // One of the guest's connections was closed; another one is still open.
+  t.regex((await exec(api, disk, 'python3 wal.py try first command')).stdout, REFUSED);
   t.is(await end(api, one, 'first'), 'ready\nguest 2\nexit 0\n');
   t.is((await exec(api, disk, 'python3 wal.py try first command')).stdout, 'command 1\n');
   t.is(await countRows(api, two, '/d/first'), 'command 1\nguest 2\nsame 1\n');
