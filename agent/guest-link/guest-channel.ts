@@ -349,6 +349,15 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     });
   }
 
+  /**
+   * Has a frozen guest ask the server of its disks for all locks that it had. Resolves when it has,
+   * or has waited for long enough: the others are lost then.
+   * @throws GuestFailure when the guest is older than this, and has lost all of them
+   */
+  async recoverLocks(): Promise<void> {
+    await this.#connection.request({ type: 'recoverLocks' });
+  }
+
   /** Resolves when the guest has begun to end. */
   async shutdown(graceMs: number): Promise<void> {
     await this.#connection.request({ type: 'shutdown', graceMs });

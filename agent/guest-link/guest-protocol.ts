@@ -128,6 +128,7 @@ export const hostFrames = {
   /** The time of day when the guest's monotonic clock read zero. */
   setClock: { kind: 24, fields: { zeroUs: 'u64' } },
   hook: { kind: 25, fields: { timeoutMs: 'u32', command: 'text16' } },
+  recoverLocks: { kind: 27, fields: {} },
 } as const satisfies Record<string, Shape>;
 
 /** Frames from the guest: first answers, then those that it sends unasked. */

@@ -312,6 +312,11 @@ static void handle_trim(uint32_t request, uint32_t budget_ms) {
   trim_root(budget_ms, request);
 }
 
+static void handle_recovery(uint32_t request) {
+  if (!is_frozen() || is_shutting_down()) return answer_failed(request, FAILURE_BUSY);
+  recover_locks(request);
+}
+
 /* A hook that still runs has no host that waits for it. */
 static void handle_thaw(uint32_t request) {
   end_hook();
@@ -322,7 +327,8 @@ static void handle_thaw(uint32_t request) {
 static bool handle_guest(uint8_t kind, uint32_t request, struct reader *reader) {
   bool has_number =
       kind == KIND_LIST || kind == KIND_FREEZE || kind == KIND_SHUTDOWN || kind == KIND_TRIM;
-  bool has_none = kind == KIND_PING || kind == KIND_STATS || kind == KIND_THAW;
+  bool has_none =
+      kind == KIND_PING || kind == KIND_STATS || kind == KIND_THAW || kind == KIND_RECOVER_LOCKS;
   if (!has_number && !has_none) return false;
   uint32_t number = has_number ? (uint32_t)take_number(reader, 4) : 0;
   if (!took_all(reader))
@@ -333,6 +339,8 @@ static bool handle_guest(uint8_t kind, uint32_t request, struct reader *reader) 
     stats(request);
   else if (kind == KIND_THAW)
     handle_thaw(request);
+  else if (kind == KIND_RECOVER_LOCKS)
+    handle_recovery(request);
   else if (kind == KIND_LIST)
     list(request, number);
   else if (kind == KIND_FREEZE)

@@ -17,19 +17,15 @@
 #include "spawn.h"
 #include "stop.h"
 
-/* RECOVER_MS_MAX: a server that does not answer must not hold the guest for longer. */
-enum { LOOK_MS = 5, RECOVER_MS_MAX = 5000 };
+enum { LOOK_MS = 5 };
 
-/*
- * STOPPING: waits until all processes stand still. SYNCING: a child of ours syncs the disks.
- * THAWING: a child of ours visits the mounted disks.
- */
-static enum { RUNNING, STOPPING, SYNCING, FROZEN, THAWING } state;
+/* STOPPING: waits until all processes stand still. SYNCING: a child of ours syncs the disks. */
+static enum { RUNNING, STOPPING, SYNCING, FROZEN } state;
 
 static char group[200];
 static uint32_t waiting;
 static uint64_t look_at_ms, deadline_ms;
-static pid_t syncer, visitor;
+static pid_t syncer;
 
 int use_group(const char *directory) {
   if (mkdir(directory, 0755) != 0 && errno != EEXIST) return errno;
@@ -78,7 +74,7 @@ static bool all_have_stopped(void) {
 
 static int resume_all(void) {
   state = RUNNING;
-  recover_locks(false);
+  allow_recovery(false);
   if (group[0] == '\0')
     continue_stopped();
   else if (!is_empty)
@@ -122,7 +118,7 @@ void freeze(uint32_t timeout_ms, uint32_t request) {
   int error = begin_stopping();
   if (error != 0) return answer_error(request, "freeze", error);
   state = STOPPING;
-  recover_locks(true);
+  allow_recovery(true);
   waiting = request;
   look_at_ms = now_ms();
   deadline_ms = look_at_ms + timeout_ms;
@@ -133,40 +129,15 @@ int end_freeze(void) {
   return state == RUNNING ? 0 : resume_all();
 }
 
-static void finish_thaw(uint32_t request) {
+void thaw(uint32_t request) {
   int error = end_freeze();
-  if (request == 0) return;
   if (error != 0) return answer_error(request, "thaw", error);
   answer_done(request);
-}
-
-/*
- * The server of the mounted disks may be another one than before the freeze: our kernel finds that
- * out by using it, and gets its locks again before a process can miss them.
- */
-void thaw(uint32_t request) {
-  if (state == FROZEN && (visitor = visit_mounts()) > 0) {
-    state = THAWING;
-    deadline_ms = now_ms() + RECOVER_MS_MAX;
-  }
-  if (state != THAWING) return finish_thaw(request);
-  waiting = request;
-}
-
-static void end_visit(void) {
-  uint32_t request = waiting;
-  waiting = 0;
-  finish_thaw(request);
 }
 
 void freeze_forget_host(void) { waiting = 0; }
 
 bool freeze_reaped(pid_t pid, int status) {
-  if (visitor > 0 && pid == visitor) {
-    visitor = 0;
-    if (state == THAWING) end_visit();
-    return true;
-  }
   if (syncer <= 0 || pid != syncer) return false;
   syncer = 0;
   if (state != SYNCING) return true; /* The freeze timed out before. */
@@ -176,15 +147,7 @@ bool freeze_reaped(pid_t pid, int status) {
   return true;
 }
 
-static uint64_t thaw_tick(void) {
-  if (now_ms() < deadline_ms) return deadline_ms;
-  kill(visitor, SIGKILL);
-  end_visit();
-  return UINT64_MAX;
-}
-
 uint64_t freeze_tick(void) {
-  if (state == THAWING) return thaw_tick();
   if (state != STOPPING && state != SYNCING) return UINT64_MAX;
   uint64_t now = now_ms();
   if (now >= deadline_ms) {

@@ -249,6 +249,7 @@ int main(int argc, char **argv) {
     if (more_to_reap) next = 0;
     next = earlier(next, processes_tick());
     next = earlier(next, freeze_tick());
+    next = earlier(next, mounts_tick());
     next = earlier(next, trim_tick());
     next = earlier(next, hook_tick());
     next = earlier(next, shutdown_tick());

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <mntent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -14,15 +15,22 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "loop.h"
 
-enum { TRIES_MAX = 100, RETRY_MS = 100, LINE_BYTES = 2 * LIMIT_DIRECTORY_MAX, SOURCE_BYTES = 128 };
+enum {
+  TRIES_MAX = 100,
+  RETRY_MS = 100,
+  RECOVER_MS_MAX = 5000, /* A server that does not answer must not hold the guest for longer. */
+  LINE_BYTES = 2 * LIMIT_DIRECTORY_MAX,
+  SOURCE_BYTES = 128,
+};
 
 /*
  * hard: a write waits for a server that is being restarted instead of failing. actimeo: what others
  * change is seen within a second; lookupcache: but a name that was not there is looked up again,
  * because programs read from a missing journal that a file is whole. Locks that a server has
  * forgotten make their file fail with EIO (the kernel's default for NFS), instead of being taken
- * again unseen: see recover_locks().
+ * again unseen: see allow_recovery().
  */
 #define OPTIONS                                                                            \
   "vers=4.2,proto=tcp,hard,actimeo=1,lookupcache=pos,timeo=50,sec=sys,clientaddr=0.0.0.0," \
@@ -37,6 +45,11 @@ static bool has_mounts;
 static pid_t mounter;
 static uint32_t waiting;
 static struct disk_mount mounting;
+
+/* The process that uses the mounted disks while locks are recovered; one at a time. */
+static pid_t visitor;
+static uint32_t recovering;
+static uint64_t deadline_ms;
 
 static int make_directories(const char *path) {
   char prefix[LIMIT_DIRECTORY_MAX + 1];
@@ -105,7 +118,17 @@ void mount_disk(const struct disk_mount *disk, uint32_t request) {
   if (mounter == 0) _exit(try_to_mount(&mounting));
 }
 
+static bool visitor_reaped(pid_t pid) {
+  if (visitor <= 0 || pid != visitor) return false;
+  visitor = 0;
+  allow_recovery(false);
+  if (recovering != 0) answer_done(recovering);
+  recovering = 0;
+  return true;
+}
+
 bool mount_reaped(pid_t pid, int status) {
+  if (visitor_reaped(pid)) return true;
   if (mounter <= 0 || pid != mounter) return false;
   mounter = 0;
   int error = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
@@ -117,7 +140,7 @@ bool mount_reaped(pid_t pid, int status) {
   return true;
 }
 
-void recover_locks(bool allowed) {
+void allow_recovery(bool allowed) {
   if (!has_mounts) return;
   int fd = open(RECOVER_LOCKS, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return;
@@ -140,12 +163,28 @@ static void visit_all(void) {
     if (strcmp(entry.mnt_type, "nfs4") == 0) visit(entry.mnt_dir);
 }
 
-pid_t visit_mounts(void) {
-  if (!has_mounts) return 0;
-  pid_t child = fork();
-  if (child != 0) return child;
-  visit_all();
-  _exit(0);
+void recover_locks(uint32_t request) {
+  if (!has_mounts) return answer_done(request);
+  recovering = request; /* Another host may ask again in the meantime. */
+  if (visitor > 0) return;
+  visitor = fork();
+  if (visitor < 0) {
+    recovering = 0;
+    return answer_error(request, "recover", errno);
+  }
+  if (visitor == 0) {
+    visit_all();
+    _exit(0);
+  }
+  deadline_ms = now_ms() + RECOVER_MS_MAX;
 }
 
-void mounts_forget_host(void) { waiting = 0; }
+uint64_t mounts_tick(void) {
+  if (visitor <= 0) return UINT64_MAX;
+  if (now_ms() < deadline_ms) return deadline_ms;
+  kill(visitor, SIGKILL);
+  deadline_ms = UINT64_MAX;
+  return UINT64_MAX;
+}
+
+void mounts_forget_host(void) { waiting = recovering = 0; }

@@ -23,13 +23,15 @@ bool mount_reaped(pid_t pid, int status);
 void mounts_forget_host(void);
 
 /*
- * Whether locks that a server of mounted disks does not know are asked of it anew; otherwise their
- * files fail. Only while no process runs that could go on without its lock: what the server refuses
- * then is lost for good (agent/native/wal-locks.c).
+ * Whether locks that a server of mounted disks does not know are asked of it again; otherwise their
+ * files fail. Allowed only while no process runs that could continue without its lock: what the
+ * server refuses then is lost for good (agent/native/wal-locks.c).
  */
-void recover_locks(bool allowed);
+void allow_recovery(bool allowed);
 /*
- * Has a child use each mounted disk, after which the kernel has recovered what it can. Returns the
- * child, or 0 where nothing is mounted.
+ * Has a child use each mounted disk, by which the kernel asks for all locks that it had, and allows
+ * no recovery from then on. Answers the request after that.
  */
-pid_t visit_mounts(void);
+void recover_locks(uint32_t request);
+/* Kills a child that has taken too long; returns when to be called again. */
+uint64_t mounts_tick(void);

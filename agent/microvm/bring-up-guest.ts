@@ -1,5 +1,7 @@
 import { closeSync } from 'node:fs';
 import { type LockRecovery, serveDisks } from '../mounts/nfs-server.ts';
+import { GuestFailure } from '../guest-link/guest-errors.ts';
+import type { GuestLink } from '../guest-link/guest-link.ts';
 import { native } from '../native/native.ts';
 import type { MachineSpec } from '../sandboxes/machine-driver.ts';
 import { failpoint } from '../system/failpoint.ts';
@@ -38,22 +40,20 @@ export interface Restoring extends BringUp {
 }
 
 /**
- * Configures a guest and has it mount its disks. A frozen guest has them mounted already: it is
- * thawed once their server is there, unless it is held, and recovers its locks before its processes
- * continue.
+ * Configures a guest and has it mount its disks. A frozen guest has them mounted already: it
+ * recovers its locks once their server is there, and is thawed then, unless it is held.
  * @throws the guest's refusal, or an AbortError
  */
 export async function bringUpGuest(
   host: MicrovmHost,
-  machine: MicrovmMachine,
+  { guest }: MicrovmMachine,
   spec: MachineSpec,
   signal: AbortSignal,
   how: Restoring,
 ): Promise<void> {
-  const { guest } = machine;
-  if (how.isFrozen) return bringBack(host, machine, spec, signal, how);
+  if (how.isFrozen) return bringBack(host, guest, spec, signal, how);
   await serveMounts(host, spec);
-  await configureGuest(guest, spec, signal, how);
+  await configureGuest(guest, spec, signal);
   for (const { diskId, path, readOnly } of spec.mounts) {
     const address = spec.slot.gatewayAddress;
     const disk = { address, name: diskId, path, isReadOnly: readOnly };
@@ -63,21 +63,27 @@ export async function bringUpGuest(
 
 async function bringBack(
   host: MicrovmHost,
-  machine: MicrovmMachine,
+  guest: GuestLink,
   spec: MachineSpec,
   signal: AbortSignal,
-  { stoodStillSince = NEVER, ...how }: Restoring,
+  { stoodStillSince = NEVER, isHeld = false }: Restoring,
 ): Promise<void> {
   const [fd, end] = native.pipe();
-  machine.recoverUntil(end);
   try {
     await serveMounts(host, spec, { since: stoodStillSince, fd });
-    await configureGuest(machine.guest, spec, signal, how);
-  } catch (error) {
-    machine.endRecovery();
-    throw error;
+    await configureGuest(guest, spec, signal);
+    if (spec.mounts.length > 0) await recoverLocks(guest, signal);
   } finally {
     closeSync(fd);
+    closeSync(end); // From now on the server takes locks for new ones.
   }
-  if (how.isHeld !== true) machine.endRecovery();
+  if (!isHeld) await guest.call(signal, (channel) => channel.thaw());
+}
+
+async function recoverLocks(guest: GuestLink, signal: AbortSignal): Promise<void> {
+  try {
+    await guest.call(signal, (channel) => channel.recoverLocks());
+  } catch (error) {
+    if (!(error instanceof GuestFailure)) throw error; // An older guest does not ask for locks.
+  }
 }

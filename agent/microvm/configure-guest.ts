@@ -25,7 +25,7 @@ export interface BringUp {
 }
 
 /**
- * Gives a guest its identity, clock, entropy and network, and thaws it after that.
+ * Gives a guest its identity, clock, entropy and network.
  * Retried on the next channel when one breaks, so the requests are idempotent.
  * @throws the guest's refusal, or an AbortError
  */
@@ -33,12 +33,10 @@ export async function configureGuest(
   guest: GuestLink,
   spec: MachineSpec,
   signal: AbortSignal,
-  { isFrozen, isHeld = false }: BringUp,
 ): Promise<void> {
-  await guest.call(signal, async (channel) => {
-    await failpoint('configure guest', () => channel.configure(guestSettings(spec)));
-    if (isFrozen && !isHeld) await channel.thaw();
-  });
+  await guest.call(signal, (channel) =>
+    failpoint('configure guest', () => channel.configure(guestSettings(spec))),
+  );
 }
 
 /**

@@ -1,5 +1,3 @@
-import { closeSync } from 'node:fs';
-import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import { isAlive, type ProcessId } from '../../shared/process-id.ts';
 import { failpoint } from '../system/failpoint.ts';
@@ -52,8 +50,6 @@ export class MicrovmMachine extends KeptMachine {
   readonly #parts: VmParts;
   readonly #monitor: MonitorWatch;
   readonly #openGuest: () => void;
-  /** While it is open, the guest recovers locks of its disks (LockRecovery). */
-  #recovery: number | undefined;
 
   protected readonly link = { name: SLOT_TAP, isHostEnd: true };
 
@@ -69,10 +65,6 @@ export class MicrovmMachine extends KeptMachine {
       () => this.#correctClock(),
     );
     this.watch();
-    runInBackground('locks.recovered', async () => {
-      await this.ended;
-      this.endRecovery();
-    });
   }
 
   override detach(): void {
@@ -121,23 +113,6 @@ export class MicrovmMachine extends KeptMachine {
         this.#warnOfThaw(error);
         this.thawWhenAnswering();
       });
-  }
-
-  /** @param fd is closed by {@link endRecovery}, or when the machine has ended */
-  recoverUntil(fd: number): void {
-    this.#recovery = fd;
-  }
-
-  /** The guest has recovered the locks of its disks. Idempotent. */
-  endRecovery(): void {
-    const fd = this.#recovery;
-    this.#recovery = undefined;
-    if (fd !== undefined) closeSync(fd);
-  }
-
-  override async letContinue(signal: AbortSignal): Promise<void> {
-    await super.letContinue(signal);
-    this.endRecovery();
   }
 
   /**

@@ -9,9 +9,11 @@ import { countRows } from '../helpers/mounts.ts';
 import {
   bring,
   createSandbox,
+  forkSandbox,
   getSandbox,
   machinesOf,
   outputOf,
+  removeSandbox,
   sandboxSettings,
 } from '../helpers/sandboxes.ts';
 import { stackTest } from '../helpers/stack-test.ts';
@@ -61,7 +63,7 @@ test('a database that a guest has open is refused to commands and to other guest
   t.regex(command.stdout, REFUSED);
   t.regex(other, REFUSED);
   t.is(same, 'same 1\n');
-  // One of the guest's connections was closed; another one is still open.
+  // A connection of the guest was closed, another one is still open.
   t.regex((await exec(api, disk, 'python3 wal.py try first command')).stdout, REFUSED);
   t.is(await end(api, one, 'first'), 'ready\nguest 2\nexit 0\n');
   t.is((await exec(api, disk, 'python3 wal.py try first command')).stdout, 'command 1\n');
@@ -115,6 +117,19 @@ test('a paused guest keeps its databases, and its programs go on with them', asy
   t.is(await end(api, one, 'idle'), 'ready\nidle 2\nexit 0\n');
   const [, rows] = /^ready\nbusy (\d+)\nexit 0\n$/u.exec(await end(api, one, 'busy')) ?? [];
   t.is(await countRows(api, two, '/d/busy'), `busy ${rows}\n`);
+});
+
+test('a hook of a copy can lock files and open databases of a disk', async (t) => {
+  const { api, disk, one } = t.context;
+  const { sandbox_id: source } = await createSandbox(api, {
+    mounts: [{ disk_id: disk, path: '/d' }],
+    copy_hook: 'flock -n /d/wal.py true && python3 /d/wal.py try /d/hooked copy > /d/by-hook',
+  });
+  await outputOf(api, source, 'python3 /d/wal.py try /d/hooked source');
+  const { sandbox_id: copy } = await forkSandbox(api, source);
+  t.like(await getSandbox(api, copy), { copy_hook_result: { status: 'completed', exit_code: 0 } });
+  t.is(await outputOf(api, one, 'cat /d/by-hook'), 'copy 1\n');
+  for (const id of [copy, source]) await removeSandbox(api, id);
 });
 
 test('a database of a guest that was killed has every row that it committed', async (t) => {
