@@ -54,14 +54,13 @@ struct guard {
   ino_t inode;
   unsigned claims; /* Descriptors of the server for which it is held; 0: free. */
   bool is_kept;    /* Since before the pause, until the guest has recovered: one of the claims. */
+  int fd;          /* From FIRST_GUARD on, where the host looks for it. */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct guard guards[GUARDS_MAX];
 static struct guard *claimed[SERVER_FILES_MAX];
 static unsigned kept_guards;
-
-static int guard_fd(const struct guard *guard) { return FIRST_GUARD + (int)(guard - guards); }
 
 static int lock_call(int fd, int command, struct flock *lock) {
   return (int)syscall(SYS_fcntl, fd, command, lock);
@@ -129,16 +128,21 @@ static struct guard *find_guard(const struct stat *status) {
   return NULL;
 }
 
-/* Puts descriptor and lock where the host looks for guards. Takes the descriptor. */
+/*
+ * Puts descriptor and lock where the host looks for guards, beside what the server may have there
+ * when it has many files open. Takes the descriptor.
+ */
 static int place_guard(int fd, const struct stat *status, struct guard **placed) {
   struct guard *guard = guards;
   while (guard < guards + GUARDS_MAX && guard->claims > 0) guard++;
-  int error = guard == guards + GUARDS_MAX               ? ENOLCK
-              : dup3(fd, guard_fd(guard), O_CLOEXEC) < 0 ? errno
-                                                         : 0;
+  int error = guard == guards + GUARDS_MAX ? ENOLCK : 0, moved = -1;
+  if (error == 0) {
+    moved = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, FIRST_GUARD);
+    if (moved < 0) error = errno;
+  }
   syscall(SYS_close, fd);
   if (error != 0) return error;
-  *guard = (struct guard){.device = status->st_dev, .inode = status->st_ino};
+  *guard = (struct guard){.device = status->st_dev, .inode = status->st_ino, .fd = moved};
   *placed = guard;
   return 0;
 }
@@ -157,11 +161,21 @@ static int make_guard(int fd, const struct stat *status, struct guard **made) {
   return error;
 }
 
+/* Without the lock it was another descriptor of the former server. */
+static bool is_guard(int fd, const struct stat *status) {
+  struct flock lock = guarded;
+  return S_ISREG(status->st_mode) && lock_call(fd, F_OFD_SETLK, &lock) == 0;
+}
+
 static __attribute__((constructor)) void keep_guards(void) {
   struct guard *guard;
   struct stat status;
   for (int fd = FD_KEPT_GUARDS; fstat(fd, &status) == 0; fd++) {
-    if (!S_ISREG(status.st_mode) || place_guard(fd, &status, &guard) != 0) continue;
+    if (!is_guard(fd, &status)) {
+      syscall(SYS_close, fd);
+      continue;
+    }
+    if (place_guard(fd, &status, &guard) != 0) continue;
     guard->claims = 1;
     guard->is_kept = true;
     kept_guards++;
@@ -181,7 +195,7 @@ static int claim(int fd) {
 }
 
 static void release_claim(struct guard *guard) {
-  if (--guard->claims == 0) syscall(SYS_close, guard_fd(guard));
+  if (--guard->claims == 0) syscall(SYS_close, guard->fd);
 }
 
 static void disclaim(int fd) {
@@ -239,7 +253,7 @@ static int test_lock(int fd, int command, struct flock *lock) {
   /* Against a guard, which is the guest's own lock in any case. */
   lock->l_type = F_WRLCK;
   lock->l_pid = 0;
-  int result = lock_call(guard == NULL ? fd : guard_fd(guard), F_OFD_GETLK, lock);
+  int result = lock_call(guard == NULL ? fd : guard->fd, F_OFD_GETLK, lock);
   pthread_mutex_unlock(&mutex);
   return result;
 }

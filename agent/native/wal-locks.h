@@ -9,7 +9,7 @@ enum {
   FD_RECOVERY = 5,
   /* From here on: guards that the host kept while the guest was paused. */
   FD_KEPT_GUARDS = 6,
-  /* Limit of the server's descriptors; the last of them are guards. */
+  /* Limit of the server's descriptors; guards are among the last of them. */
   SERVER_FILES_MAX = 16384,
   GUARDS_MAX = 1024,
   FIRST_GUARD = SERVER_FILES_MAX - GUARDS_MAX,
