@@ -138,6 +138,15 @@ test('locks, SQLite and git work between sandboxes and commands', async (t) => {
     outputOf(api, two.sandbox_id, insertRows('/data/db', 'two', 50)),
   ]);
   t.is(await countRows(api, one.sandbox_id, '/data/db'), 'one 50\ntwo 50\n');
+  // They share one kernel, and with it the memory map of a WAL database.
+  const wal = `python3 -c "import sqlite3; sqlite3.connect('wal').execute('pragma journal_mode=wal')"`;
+  await exec(api, disk, wal);
+  await Promise.all([
+    outputOf(api, one.sandbox_id, insertRows('/data/wal', 'one', 50)),
+    outputOf(api, two.sandbox_id, insertRows('/data/wal', 'two', 50)),
+    exec(api, disk, insertRows('wal', 'command', 50)),
+  ]);
+  t.is(await countRows(api, one.sandbox_id, '/data/wal'), 'command 50\none 50\ntwo 50\n');
 
   const git = 'git -c user.name=t -c user.email=t@t -C /data/repo';
   await outputOf(api, one.sandbox_id, 'git init -q /data/repo');

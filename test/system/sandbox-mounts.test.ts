@@ -143,6 +143,26 @@ test('a watch of a mounted disk is refused, because others change it unseen', as
   t.regex(await above.text(), /event: end\ndata: .*other_file_system/u);
 });
 
+test('programs get the errors that the guide names for what NFS does not have', async (t) => {
+  const { api, one } = t.context;
+  const script = [
+    'import ctypes, errno, fcntl, os, shutil',
+    'def error(call):',
+    '    try: call()',
+    '    except OSError as failure: return errno.errorcode[failure.errno]',
+    "os.makedirs('/data/work/limits')",
+    "path = '/data/work/limits/file'",
+    "file = open(path, 'w+')",
+    "print(error(lambda: os.setxattr(path, 'user.name', b'x')))",
+    "print(error(lambda: os.open('/data/work/limits', os.O_TMPFILE | os.O_RDWR)))",
+    "print(error(lambda: fcntl.ioctl(file, 0x80086601, b'\\0' * 8)))",
+    "print(error(lambda: fcntl.ioctl(open(path + '2', 'w'), 0x40049409, file.fileno())))",
+    "print(error(lambda: shutil.rmtree('/data/work/limits')))",
+  ];
+  const printed = await outputOf(api, one, `python3 - <<'END'\n${script.join('\n')}\nEND`);
+  t.is(printed, 'ENOTSUP\nENOTSUP\nENOTTY\nENOTSUP\nENOTEMPTY\n');
+});
+
 const git = (mount: string): string => `git -c user.name=t -c user.email=t@t -C ${mount}/repo`;
 
 test('SQLite and git work from two guests at once', async (t) => {

@@ -63,7 +63,7 @@ test('a database that a guest has open is refused to commands and to other guest
   t.regex(command.stdout, REFUSED);
   t.regex(other, REFUSED);
   t.is(same, 'same 1\n');
-  // A connection of the guest was closed, another one is still open.
+  // The guest has closed one connection, and has another one open.
   t.regex((await exec(api, disk, 'python3 wal.py try first command')).stdout, REFUSED);
   t.is(await end(api, one, 'first'), 'ready\nguest 2\nexit 0\n');
   t.is((await exec(api, disk, 'python3 wal.py try first command')).stdout, 'command 1\n');

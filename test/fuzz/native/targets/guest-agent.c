@@ -5,13 +5,16 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
+#include <mntent.h>
 #include <net/if.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <time.h>
@@ -386,6 +389,38 @@ long fake_syscall(long number, ...) {
   if (call_fails()) return -1;
   return number == SYS_openat2 ? new_fd(KIND_PLAIN, 0) : 0;
 }
+
+ssize_t fake_read(int fd, void *into, size_t length);
+ssize_t fake_write(int fd, const void *bytes, size_t length);
+ssize_t fake_pread(int fd, void *into, size_t length, off_t at) {
+  CHECK(at >= 0);
+  return fake_read(fd, into, length);
+}
+ssize_t fake_recv(int fd, void *into, size_t length, int flags) {
+  return (void)flags, fake_read(fd, into, length);
+}
+ssize_t fake_send(int fd, const void *bytes, size_t length, int flags) {
+  return (void)flags, fake_write(fd, bytes, length);
+}
+int fake_setns(int fd, int kind) { return kind_of(fd), (void)kind, call_fails() ? -1 : 0; }
+
+/* A table of mounts with as many lines as the input says. */
+FILE *fake_setmntent(const char *path, const char *mode) {
+  CHECK(strlen(path) > 0 && strlen(mode) > 0);
+  return call_fails() ? NULL : stderr;
+}
+struct mntent *fake_getmntent_r(FILE *table, struct mntent *entry, char *line, int room) {
+  CHECK(table == stderr && room > 0);
+  if (take_answer() % 4 == 0) return NULL;
+  snprintf(line, (size_t)room, "/d");
+  *entry = (struct mntent){.mnt_dir = line, .mnt_type = (char *)(call_fails() ? "ext4" : "nfs4")};
+  return entry;
+}
+int fake_statx(int directory, const char *path, int flags, unsigned mask, struct statx *status) {
+  (void)directory, (void)flags, (void)mask, (void)*status;
+  return (void)strlen(path), call_fails() ? -1 : 0;
+}
+
 void fake_perror(const char *text) { (void)strlen(text); }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
