@@ -222,24 +222,29 @@ static int hold_database(int fd) {
   return lock_call(fd, F_OFD_SETLK, &former) != 0 ? errno : claim(fd);
 }
 
-static int set_lock(int fd, struct flock *lock) {
-  if (is_of_connection(lock)) {
-    if (lock->l_type != F_UNLCK && is_wal_database(fd)) return hold_database(fd);
-    disclaim(fd);
-  }
+/* is_wal: see wants_guard(). */
+static int set_lock(int fd, struct flock *lock, bool is_wal) {
+  if (is_wal) return hold_database(fd);
+  if (is_of_connection(lock)) disclaim(fd);
   return lock_call(fd, F_OFD_SETLK, lock) == 0 ? 0 : errno;
 }
 
-static int recover_lock(int fd, struct flock *lock) {
-  return is_sqlites(lock) && !has_changed(fd) && set_lock(fd, lock) == 0 ? 0 : ESTALE;
+static int recover_lock(int fd, struct flock *lock, bool is_wal) {
+  return is_sqlites(lock) && !has_changed(fd) && set_lock(fd, lock, is_wal) == 0 ? 0 : ESTALE;
+}
+
+/* Reads the file, which may take long: the disks of a guest are not to wait for one another. */
+static bool wants_guard(int fd, const struct flock *lock) {
+  return lock->l_type != F_UNLCK && is_of_connection(lock) && is_wal_database(fd);
 }
 
 static int change_lock(int fd, struct flock *lock) {
+  bool is_wal = wants_guard(fd, lock);
   pthread_mutex_lock(&mutex);
   bool recovering = is_recovering();
   if (!recovering) release_kept();
   bool is_recovery = recovering && lock->l_type != F_UNLCK;
-  int error = is_recovery ? recover_lock(fd, lock) : set_lock(fd, lock);
+  int error = is_recovery ? recover_lock(fd, lock, is_wal) : set_lock(fd, lock, is_wal);
   pthread_mutex_unlock(&mutex);
   errno = error;
   return error == 0 ? 0 : -1;
@@ -247,7 +252,7 @@ static int change_lock(int fd, struct flock *lock) {
 
 static int test_lock(int fd, int command, struct flock *lock) {
   struct stat status;
-  if (!is_of_connection(lock) || !is_wal_database(fd)) return lock_call(fd, command, lock);
+  if (!wants_guard(fd, lock)) return lock_call(fd, command, lock);
   pthread_mutex_lock(&mutex);
   struct guard *guard = fstat(fd, &status) == 0 ? find_guard(&status) : NULL;
   /* Against a guard, which is the guest's own lock in any case. */

@@ -34,14 +34,14 @@ export class PauseDrain {
   }
 
   /** @param over called when the requests are over or the time is up, unless it was cancelled */
-  begin(row: SandboxRow, isAsked: boolean, over: () => Promise<void>): void {
+  begin(row: SandboxRow, isAsked: boolean, over: (cancelled: AbortSignal) => Promise<void>): void {
     this.cancel();
     const cancel = new AbortController();
     this.#present = cancel;
     this.#isAsked = isAsked;
     runInBackground('sandbox.drain', async () => {
       await this.#wait(row, cancel.signal);
-      if (!cancel.signal.aborted) await over();
+      if (!cancel.signal.aborted) await over(cancel.signal);
     });
   }
 

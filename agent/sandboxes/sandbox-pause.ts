@@ -35,9 +35,9 @@ export function awaitRequests(context: SandboxContext, isAsked: boolean): void {
   const { current, drain, sandbox, copies } = context;
   const { session } = current;
   if (session === undefined) throw new Error('a sandbox without a machine cannot be paused');
-  drain.begin(sandbox.row, isAsked, async () => {
+  drain.begin(sandbox.row, isAsked, async (cancelled) => {
     await copies.copying; // The next agent has the machine continue first.
-    current.report(session, { kind: 'drained' });
+    if (!cancelled.aborted) current.report(session, { kind: 'drained' });
   });
 }
 

@@ -17,7 +17,7 @@ function expiryOf({ state, expiresAt, idleSince, config }: SandboxRow): string |
   return Number.isFinite(at) ? new Date(toWallTime(at)).toISOString() : undefined;
 }
 
-/** The state as control nodes of every version know it: they treat `draining` like `pausing`. */
+/** The state as nodes of every version know it: they treat `draining` like `pausing`. */
 const publishedState = (state: SandboxRow['state']): SandboxRow['state'] =>
   state === 'draining' ? 'pausing' : state;
 

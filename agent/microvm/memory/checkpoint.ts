@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { link, mkdir, open, readFile, rm, stat, unlink, writeFile } from 'node:fs/promises';
+import { link, mkdir, open, readFile, rm, stat, unlink, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Writable } from 'node:stream';
 import Type from 'typebox';
@@ -190,7 +190,10 @@ async function capture(
     mkdir(directory, { recursive: true, mode: 0o700 }),
   );
   const devices = await failpoint('save devices', () => saveDevices(machine, { isFinal }));
-  await writeFile(join(directory, FILES.devices), devices, { mode: 0o600 });
+  const path = join(directory, FILES.devices);
+  await writeFile(path, devices, { mode: 0o600 });
+  const now = new Date(); // By the clock of this host, not of the storage: see `captureTime`.
+  await utimes(path, now, now);
   const named = { version: 1, id: randomUUID(), template: template.key } as const;
   const changedPages = await failpoint('save pages', () =>
     savePages(machine, template, join(directory, FILES.pages), pagesKey(named, template)),

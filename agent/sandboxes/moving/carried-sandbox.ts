@@ -103,7 +103,9 @@ export async function writeSandbox(
   { hostId, row }: { readonly hostId: string; readonly row: SandboxRow },
 ): Promise<void> {
   const { uid: _, slot: __, runningSince: ___, expiresAt: ____, idleSince: _____, ...kept } = row;
-  const text = JSON.stringify({ version: 1, hostId, row: kept });
+  // Hosts of before know no `draining`.
+  const known = { ...kept, state: row.state === 'draining' ? 'pausing' : row.state };
+  const text = JSON.stringify({ version: 1, hostId, row: known });
   const sealed = seal(keys, text, contextOf(row.vmId));
   await onSharedThread(() => writeDurably(directory, FILE, sealed));
 }
