@@ -2,7 +2,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Cluster } from './cluster.ts';
 import type { Fault, FaultKind } from './plan.ts';
 import type { Lifted } from './system.ts';
-import { childrenOf, machinesIn, nextHelper, signal } from './processes.ts';
+import {
+  childrenOf,
+  type ForeignProcess,
+  machinesIn,
+  nextHelper,
+  nfsServersIn,
+  signal,
+} from './processes.ts';
 import type { Relay } from './relay.ts';
 import type { Supervisor } from './supervisor.ts';
 
@@ -78,12 +85,29 @@ const killOfMachine =
       : undefined;
   };
 
+async function freeze(process: ForeignProcess, { lastsMs }: Fault): Promise<Lifted> {
+  if (!signal(process, 'SIGSTOP')) return undefined;
+  await sleep(lastsMs);
+  return signal(process, 'SIGCONT') ? performance.now() : undefined;
+}
+
 async function freezeMachine(cluster: Cluster, fault: Fault): Promise<Lifted> {
   const machines = machinesIn(cluster.dataDir(hostOf(fault.host)));
   const qemu = pick(machines, fault)?.qemu;
-  if (qemu === undefined || !signal(qemu, 'SIGSTOP')) return undefined;
-  await sleep(fault.lastsMs);
-  return signal(qemu, 'SIGCONT') ? performance.now() : undefined;
+  return qemu === undefined ? undefined : freeze(qemu, fault);
+}
+
+const nfsServerOf = ({ stack }: Cluster, fault: Fault): ForeignProcess | undefined =>
+  pick(nfsServersIn(stack.environment['AGENT_CGROUP']), fault);
+
+async function killNfsServer(cluster: Cluster, fault: Fault): Promise<Lifted> {
+  const server = nfsServerOf(cluster, fault);
+  return server !== undefined && signal(server, 'SIGKILL') ? performance.now() : undefined;
+}
+
+async function freezeNfsServer(cluster: Cluster, fault: Fault): Promise<Lifted> {
+  const server = nfsServerOf(cluster, fault);
+  return server === undefined ? undefined : freeze(server, fault);
 }
 
 async function killEverything({ supervisors }: Cluster, { lastsMs }: Fault): Promise<Lifted> {
@@ -169,6 +193,8 @@ const INJECT: Readonly<Record<FaultKind, Inject>> = {
   'kill guard': killGuard,
   'kill qemu': killOfMachine('qemu'),
   'kill shim': killOfMachine('shim'),
+  'kill nfs server': killNfsServer,
+  'freeze nfs server': freezeNfsServer,
   'freeze qemu': freezeMachine,
   'freeze agent': freezeAgent,
   'freeze agent long': freezeAgent,

@@ -97,3 +97,14 @@ export function machinesIn(dataDir: string): { qemu: ForeignProcess; shim: Forei
   }
   return found;
 }
+
+/** The NFS servers of virtual machines in an agent's control group. */
+export function nfsServersIn(cgroup = ''): ForeignProcess[] {
+  if (cgroup === '') return []; // Every process is below it.
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/u.test(name));
+  return pids
+    .filter((pid) => read(`/proc/${pid}/cgroup`).includes(cgroup))
+    .map((pid) => processOf(Number(pid)))
+    .filter((found) => found !== undefined)
+    .filter(({ name }) => name.startsWith('ganesha'));
+}

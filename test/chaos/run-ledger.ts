@@ -22,14 +22,19 @@ interface Told {
 /** Records the answers to commands, each of which appends its own line to one file. */
 export class RunLedger {
   readonly #name: string;
+  readonly #noun: string;
   readonly #findings: Findings;
   readonly #told = new Map<string, Told>();
   readonly #reported = new Set<string>();
   #count = 0;
 
-  /** @param name of the file, for findings */
-  constructor(name: string, findings: Findings) {
+  /**
+   * @param name of the file, for findings
+   * @param noun for findings and counts
+   */
+  constructor(name: string, findings: Findings, noun = 'command') {
     this.#name = name;
+    this.#noun = noun;
     this.#findings = findings;
   }
 
@@ -41,7 +46,7 @@ export class RunLedger {
 
   tell(id: string, code: string): void {
     this.#told.set(id, { code, atMs: this.#findings.elapsedMs });
-    if (code === 'ok') this.#findings.count('acknowledged commands');
+    if (code === 'ok') this.#findings.count(`acknowledged ${this.#noun}s`);
   }
 
   /** Compares the answers with the file's text. */
@@ -69,7 +74,7 @@ export class RunLedger {
     if (runs < least) this.#findings.count('losses');
     if (runs > 1) this.#findings.count('doubles');
     this.#findings.report(
-      `command ${id}, told "${code}" at ${(atMs / 1000).toFixed(1)} s, ran ${runs} times`,
+      `${this.#noun} ${id}, told "${code}" at ${(atMs / 1000).toFixed(1)} s, is there ${runs} times`,
     );
     this.#reported.add(id);
   }

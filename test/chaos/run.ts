@@ -3,6 +3,7 @@ import { toError } from '../../shared/errors.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk } from '../helpers/disks.ts';
 import { ObjectClient } from '../helpers/objects.ts';
+import { runsMachines } from '../helpers/sandboxes.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { Findings } from './findings.ts';
 import { checkClock } from './guest-clocks.ts';
@@ -12,6 +13,7 @@ import { Random } from './random.ts';
 import type { Lifted, System } from './system.ts';
 import type { Workload, WorkloadContext } from './workload.ts';
 import { Commands } from './workloads/commands.ts';
+import { Databases } from './workloads/databases.ts';
 import { Objects } from './workloads/objects.ts';
 import { Records } from './workloads/records.ts';
 import { CountingSandbox } from './workloads/sandboxes.ts';
@@ -59,7 +61,7 @@ async function createWorkloads(
   system: System,
   api: ApiClient,
   newContext: NewContext,
-): Promise<{ workloads: Workload[]; sandboxes: CountingSandbox[] }> {
+): Promise<{ workloads: Workload[]; sandboxes: CountingSandbox[]; databases?: Databases }> {
   const disks = await Promise.all(Array.from({ length: 4 }, () => createDisk(api)));
   const diskIds = disks.map(({ id }) => id);
   const sandboxes: CountingSandbox[] = [];
@@ -74,7 +76,11 @@ async function createWorkloads(
     return new Objects(newContext(`objects ${index}`), system.objectUrls, options);
   });
   const records = new Records(newContext('records'), () => system.diskFolders());
-  return { workloads: [...sandboxes, ...commands, ...objects, records], sandboxes };
+  const workloads = [...sandboxes, ...commands, ...objects, records];
+  // Hosts that lose their storage take the memory maps of databases away.
+  if (system.needsSync || !runsMachines) return { workloads, sandboxes };
+  const databases = await Databases.create(newContext('databases'));
+  return { workloads: [...workloads, databases], sandboxes, databases };
 }
 
 /** A whole system under faults, and the promises that it made meanwhile. */
@@ -89,6 +95,7 @@ export class ChaosRun {
   readonly #randoms: readonly Random[];
   readonly #workloads: readonly Workload[];
   readonly #sandboxes: readonly CountingSandbox[];
+  readonly #databases: Databases | undefined;
 
   private constructor(
     parts: {
@@ -98,7 +105,7 @@ export class ChaosRun {
       probe: Probe;
       randoms: readonly Random[];
     },
-    { workloads, sandboxes }: Awaited<ReturnType<typeof createWorkloads>>,
+    { workloads, sandboxes, databases }: Awaited<ReturnType<typeof createWorkloads>>,
   ) {
     this.#api = parts.api;
     this.#system = parts.system;
@@ -107,6 +114,7 @@ export class ChaosRun {
     this.#randoms = parts.randoms;
     this.#workloads = workloads;
     this.#sandboxes = sandboxes;
+    this.#databases = databases;
   }
 
   /** Starts a system and its callers, without faults yet. */
@@ -161,7 +169,8 @@ export class ChaosRun {
 
   /** @param logs directory to which the logs are copied if there are findings */
   async stop(logs: string): Promise<void> {
-    this.#guard(await Promise.allSettled(this.#sandboxes.map((sandbox) => sandbox.remove())));
+    const users = [...this.#sandboxes, ...(this.#databases === undefined ? [] : [this.#databases])];
+    this.#guard(await Promise.allSettled(users.map((user) => user.remove())));
     await this.#probe[Symbol.asyncDispose]();
     if (this.findings.broken.length > 0) await this.#system.saveLogs(logs);
     await this.#system.stop();
@@ -172,7 +181,10 @@ export class ChaosRun {
     try {
       const liftedAt = await this.#system.inject(fault);
       this.findings.count(`fault: ${kind}${liftedAt === undefined ? ' (missed)' : ''}`);
-      if (liftedAt !== undefined) await this.#checkClocks();
+      if (liftedAt !== undefined) {
+        this.#databases?.disturbed();
+        await this.#checkClocks();
+      }
       return { fault, liftedAt };
     } catch (error) {
       const what = `${kind} of host ${host} for ${lastsMs} ms`;

@@ -1,6 +1,5 @@
 import { execFile } from 'node:child_process';
 import { mkdtemp, rmdir, statfs } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { MiB } from '../../shared/units.ts';
@@ -24,7 +23,8 @@ export class SmallStorage {
   }
 
   static async create(): Promise<SmallStorage> {
-    const path = await mkdtemp(join(tmpdir(), 'berth-chaos-'));
+    // Not in /tmp: NFS servers get a copy of the libraries of SlowCalls, and have no directory there.
+    const path = await mkdtemp('/var/tmp/berth-chaos-');
     await run('mount', ['-t', 'tmpfs', '-o', `size=${SmallStorage.#sizeBytes}`, 'chaos', path]);
     return new SmallStorage(path);
   }

@@ -11,11 +11,11 @@ import { beginCounting, lastCount } from '../../helpers/counting.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { type Attempt, attempt, STATES } from '../attempt.ts';
 import { RunLedger } from '../run-ledger.ts';
+import { execToEnd, removeSandbox, SETTLES_WITHIN_MS } from '../sandbox-calls.ts';
 import { succeed, type Workload, type WorkloadContext } from '../workload.ts';
 
 const LOG = '/root/log';
 const PAUSE_MS = { min: 50, max: 600 } as const;
-const SETTLES_WITHIN_MS = 150_000;
 const EXECS_REMEMBERED = 20;
 
 const outcomeOf = ({ status, exit_code: exitCode, stdout }: ApiSandboxExec): string =>
@@ -92,7 +92,7 @@ export class CountingSandbox implements Workload {
   /** Deletes it. */
   async remove(): Promise<void> {
     await this.#removeForks();
-    await this.#removeOther(this.#id);
+    await removeSandbox(this.#context, this.#id);
   }
 
   async #call(
@@ -115,30 +115,12 @@ export class CountingSandbox implements Workload {
 
   /** Runs a command to its end. @returns undefined when its outcome is unknown */
   async #exec(id: string, command: string, told?: string): Promise<ApiSandboxExec | undefined> {
-    const body = { command };
-    const path = `${sandboxPath(id)}/execs`;
-    const begun = await this.#call('POST', `${path}?wait=true`, body);
-    if (begun.code !== 'ok') {
-      if (told !== undefined) this.#ledger.tell(told, begun.code);
-      return undefined;
-    }
-    let exec = begun.data as ApiSandboxExec;
-    const deadline = performance.now() + SETTLES_WITHIN_MS;
-    while (exec.status === 'running' && performance.now() < deadline) {
-      await sleep(200);
-      const { code, data } = await this.#call('GET', `${path}/${exec.exec_id}`, undefined, []);
-      if (code === 'ok') exec = data as ApiSandboxExec;
-    }
-    if (exec.status === 'running') {
-      this.#context.findings.report(`command ${exec.exec_id} of ${id} never ends`);
-    }
+    const { code, exec } = await execToEnd(this.#context, id, command);
     if (told !== undefined) {
-      this.#ledger.tell(
-        told,
-        exec.status === 'completed' && exec.exit_code === 0 ? 'ok' : 'failed',
-      );
+      const isDone = exec?.status === 'completed' && exec.exit_code === 0;
+      this.#ledger.tell(told, exec === undefined ? code : isDone ? 'ok' : 'failed');
     }
-    if (id === this.#id) this.#remember(exec);
+    if (exec !== undefined && id === this.#id) this.#remember(exec);
     return exec;
   }
 
@@ -287,24 +269,8 @@ export class CountingSandbox implements Workload {
       '/api/sandboxes',
     ]);
     for (const { sandbox_id: id, name } of sandboxes) {
-      if (this.#forks.has(name)) await this.#removeOther(id);
+      if (this.#forks.has(name)) await removeSandbox(this.#context, id);
     }
     this.#forks.clear();
-  }
-
-  async #removeOther(id: string): Promise<void> {
-    await waitFor(
-      `the deletion of ${id}`,
-      async () => {
-        const answer = await this.#call('DELETE', sandboxPath(id), undefined, [
-          ...STATES,
-          'not_found',
-        ]);
-        if (answer.code === 'ok' || answer.code === 'not_found') return true;
-        await this.#call('POST', `${sandboxPath(id)}/stop?wait=true`);
-        return false;
-      },
-      SETTLES_WITHIN_MS,
-    );
   }
 }
