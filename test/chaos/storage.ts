@@ -23,7 +23,7 @@ export class SmallStorage {
   }
 
   static async create(): Promise<SmallStorage> {
-    // Not in /tmp: NFS servers get a copy of the libraries of SlowCalls, and have no directory there.
+    // Not in /tmp, since NFS servers get a copy of the libraries of SlowCalls: theirs is a link.
     const path = await mkdtemp('/var/tmp/berth-chaos-');
     await run('mount', ['-t', 'tmpfs', '-o', `size=${SmallStorage.#sizeBytes}`, 'chaos', path]);
     return new SmallStorage(path);

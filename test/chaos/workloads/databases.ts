@@ -11,7 +11,7 @@ import type { Workload, WorkloadContext } from '../workload.ts';
 
 const PROGRAM = 'chaos-database.py';
 const MODES = ['wal', 'delete'] as const;
-/** Of a guest's writer, which is slow to start, and of a command. */
+/** Rows of a guest's writer, which is slow to start, and of a command. */
 const GUEST_ROWS = { min: 10, max: 40 };
 const COMMAND_ROWS = { min: 1, max: 30 };
 const PAUSE_MS = { min: 50, max: 400 } as const;
