@@ -89,7 +89,7 @@ export class Databases implements Workload {
       const side: Side = this.#context.random.pick(['guest', 'command']);
       const read = async (): Promise<boolean> => {
         await this.#tend();
-        return this.#look(database, side);
+        return this.#look(database, side, true);
       };
       await waitFor(`${database.name} to be read by a ${side}`, read, SETTLES_WITHIN_MS);
     }
@@ -140,8 +140,8 @@ export class Databases implements Workload {
   }
 
   /** Compares a database with what its writers were told. @returns whether it could be read */
-  async #look(database: Database, side: Side): Promise<boolean> {
-    const { code, exitCode, stdout } = await this.#use(database, side, []);
+  async #look(database: Database, side: Side, isRepaired = false): Promise<boolean> {
+    const { code, exitCode, stdout } = await this.#use(database, side, [], isRepaired);
     if (code !== 'ok') return false;
     if (exitCode === 0) {
       database.ledger.check(stdout);
@@ -151,15 +151,25 @@ export class Databases implements Workload {
     return exitCode === 0 || exitCode === CORRUPT;
   }
 
-  /** Runs the program on one side. A corrupt database and a lost memory map are findings. */
-  async #use({ mode, name }: Database, side: Side, rows: readonly string[]): Promise<Ended> {
+  /**
+   * Runs the program on one side. A corrupt database and a lost memory map are findings. But a
+   * guest whose NFS server was killed has lost its lock, and reads its cache until it notices.
+   */
+  async #use(
+    { mode, name }: Database,
+    side: Side,
+    rows: readonly string[],
+    isRepaired = false,
+  ): Promise<Ended> {
     const { findings } = this.#context;
     const directory = side === 'command' ? '/mnt/service' : '/d';
     const words = [`${directory}/${PROGRAM}`, `${directory}/${name}`, mode, ...rows];
     const command = `python3 ${words.join(' ')}`;
     const ended = await this.#run(side, command);
     const { exitCode, stderr } = ended;
-    if (exitCode === CORRUPT) findings.report(`${name} is corrupt for a ${side}: ${stderr.trim()}`);
+    const corrupt = `${name} is corrupt for a ${side}: ${stderr.trim()}`;
+    if (exitCode === CORRUPT && (side === 'command' || isRepaired)) findings.report(corrupt);
+    else if (exitCode === CORRUPT) findings.count(`databases: read beside their locks (${mode})`);
     if (exitCode === SIGBUS) findings.report(`${name}: a ${side} was ended by SIGBUS`);
     if (exitCode === 3) findings.count(`databases: ${stderr.trim()} (${mode}, ${side})`);
     return ended;
