@@ -53,7 +53,7 @@ test('a caller who pauses a sandbox that runs is told so, and forks what the pau
     return (await jobs['sandbox.action'](job, ignore, ignore)).result.sandbox;
   };
   const { state, checkpoint } = await act('pause');
-  t.is(state, 'pausing');
+  t.true(['pausing', 'paused'].includes(state), state);
   assert(checkpoint !== undefined);
   await host.registry.find(ref).settled(10_000);
   const again = await act('pause');

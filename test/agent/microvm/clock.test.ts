@@ -112,11 +112,19 @@ test.serial('a guest whose clock is right sees no steps', async (t) => {
   const { host, driver } = t.context;
   const machine = await boot(driver, await host.newSpec());
   // Time of day and time since the boot, which nobody sets, at both ends.
-  const difference = (): Promise<number> =>
-    outputOf(machine, 'read up rest < /proc/uptime; date +"%s.%N $up"').then((text) => {
-      const [day = 0, up = 0] = text.split(' ').map(Number);
-      return day - up;
-    });
+  // A pause in between makes it larger, so the least of some counts.
+  const read = 'read up rest < /proc/uptime; date +"%s.%N $up"';
+  const difference = async (): Promise<number> => {
+    const lines = await outputOf(machine, `for n in 1 2 3 4 5 6 7 8; do ${read}; done`);
+    const differences = lines
+      .trim()
+      .split('\n')
+      .map((line) => {
+        const [day = 0, up = 0] = line.split(' ').map(Number);
+        return day - up;
+      });
+    return Math.min(...differences);
+  };
   const before = await difference();
   await sleep(6000);
   t.true(Math.abs((await difference()) - before) < 0.1);

@@ -144,7 +144,7 @@ test('a pause waits for the requests that the policy names, and shows `pausing` 
   const { state, checkpoint } = await actor.publishedRecord();
   t.is(state, 'pausing');
   t.truthy(checkpoint);
-  t.deepEqual(hosted.registry.states, ['pausing']);
+  t.deepEqual([...hosted.registry.states.values()], ['pausing']);
   t.is(actor.row.state, 'draining');
   for (const refused of [() => actor.connect(), () => actor.setNetwork({})])
     await t.throwsAsync(refused, { code: 'sandbox_not_running' });
