@@ -15,10 +15,12 @@ import { isFull } from '../helpers/full.ts';
 import { beginCounting, lastCount } from '../helpers/counting.ts';
 import {
   bring,
+  commandSandbox,
   containerSettings,
   createSandbox,
   outputOf,
   sandboxSettings,
+  settledSandbox,
 } from '../helpers/sandboxes.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -138,8 +140,15 @@ fullTest('all nodes of the version before are upgraded', async (t) => {
     await waitFor('a process to count', async () => (await count()) > 0);
     await bring(api, id, 'pause', 'paused');
     await replaceAll(t, cluster);
-    await bring(api, id, 'resume', 'running');
-    const resumed = await count();
-    await waitFor('the process to go on', async () => (await count()) > resumed);
+    // A control node that has just started may not have its hosts yet.
+    await waitFor('the sandbox to be resumed', async () => {
+      const { status } = await commandSandbox(api, id, 'resume');
+      return status === 200;
+    });
+    t.is((await settledSandbox(api, id)).status, 'running');
+    const seen = (): Promise<number> => count().catch(() => 0);
+    await waitFor('the sandbox to answer', async () => (await seen()) > 0);
+    const resumed = await seen();
+    await waitFor('the process to go on', async () => (await seen()) > resumed);
   });
 });
