@@ -301,7 +301,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
 
   /**
    * Gives the host back what deleted files have left on the root disk.
-   * @param budgetMs for so long at most, besides what has to be written before
+   * @param budgetMs limits the trim itself; writing what is pending comes before it
    * @throws GuestFailure when the guest cannot, as those of before; GuestUnavailableError when it
    *   has not answered after `timeoutMs`
    */

@@ -81,7 +81,7 @@ export class GuestConnection {
   }
 
   /**
-   * Asks at once, regularly, and when the host's time of day was stepped; ends the connection when
+   * Asks now, at an interval, and after each step of the host's clock; ends the connection when
    * the guest does not answer in time.
    */
   askRegularly(ask: () => Promise<void>): void {

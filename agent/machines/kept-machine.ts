@@ -68,10 +68,6 @@ export abstract class KeptMachine implements Machine {
     return this.#detached.signal;
   }
 
-  async letContinue(signal: AbortSignal): Promise<void> {
-    await this.guest.call(signal, (channel) => channel.thaw());
-  }
-
   async stop(graceMs: number): Promise<MachineEnd> {
     this.#stopRequest ??= {};
     // Only the end of the machine counts, not the guest's answer.

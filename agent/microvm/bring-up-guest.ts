@@ -8,7 +8,6 @@ import { failpoint } from '../system/failpoint.ts';
 import { type BringUp, configureGuest } from './configure-guest.ts';
 import { readIdentity } from '../machines/shim-files.ts';
 import { type MicrovmHost, pathsOf } from './microvm-host.ts';
-import type { MicrovmMachine } from './microvm-machine.ts';
 import { vmCgroup } from './qemu/launch.ts';
 
 /** Every file has changed since. */
@@ -46,7 +45,7 @@ export interface Restoring extends BringUp {
  */
 export async function bringUpGuest(
   host: MicrovmHost,
-  { guest }: MicrovmMachine,
+  guest: GuestLink,
   spec: MachineSpec,
   signal: AbortSignal,
   how: Restoring,

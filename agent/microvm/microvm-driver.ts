@@ -185,8 +185,8 @@ export class MicrovmDriver implements MachineDriver {
   }
 
   async start(spec: MachineSpec, signal: AbortSignal): Promise<Machine> {
-    const adopted = await this.#machines.adopt(spec, signal, (machine, limit) =>
-      bringUpGuest(this.#host, machine, spec, limit, { isFrozen: false }),
+    const adopted = await this.#machines.adopt(spec, signal, ({ guest }, limit) =>
+      bringUpGuest(this.#host, guest, spec, limit, { isFrozen: false }),
     );
     const begin = (): Promise<MicrovmMachine> => startNew(this.#host, spec, signal);
     return this.#serving(spec, adopted ?? (await this.#startWith(spec, signal, begin)));
@@ -198,8 +198,8 @@ export class MicrovmDriver implements MachineDriver {
     { isHeld = false }: ResumeOptions = {},
   ): Promise<Machine> {
     const bringUp = { isFrozen: true, isHeld };
-    const adopted = await this.#machines.adopt(spec, signal, (machine, limit) =>
-      bringUpGuest(this.#host, machine, spec, limit, bringUp),
+    const adopted = await this.#machines.adopt(spec, signal, ({ guest }, limit) =>
+      bringUpGuest(this.#host, guest, spec, limit, bringUp),
     );
     const begin = (): Promise<MicrovmMachine> =>
       startFromCheckpoint(this.#host, spec, signal, bringUp);

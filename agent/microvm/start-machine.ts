@@ -97,7 +97,7 @@ async function bootKernel(
   machine.origin = { kind: 'boot', beganAt: performance.now() };
   machine.openGuest();
   await untilRunning(host, machine, signal, (limit) =>
-    bringUpGuest(host, machine, spec, limit, { isFrozen: false }),
+    bringUpGuest(host, machine.guest, spec, limit, { isFrozen: false }),
   );
   return machine;
 }
@@ -121,7 +121,7 @@ async function restore(
       machine.openGuest(); // QEMU buffers what is sent until the guest runs.
       await continueMachine(live);
       machine.origin = { kind, beganAt: performance.now() };
-      await bringUpGuest(host, machine, spec, limit, bringUp);
+      await bringUpGuest(host, machine.guest, spec, limit, bringUp);
     });
     return machine;
   } finally {

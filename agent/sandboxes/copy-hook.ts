@@ -70,12 +70,12 @@ export async function runHook(
   await context.send(() => sandbox.setHook({ status: 'running' }));
   watchdog.watchStart(deps.bootTimeoutMs + LIMITS.copyHookMsMax);
   const result = await run(machine.guest, config.copyHook ?? 'true', signal);
-  await machine.letContinue(signal);
+  await machine.guest.call(signal, (channel) => channel.thaw());
   return result;
 }
 
 /** The result of a hook that a former agent did not see end, once the machine is taken over. */
 export async function endInterrupted(machine: Machine, signal: AbortSignal): Promise<HookResult> {
-  await machine.letContinue(signal);
+  await machine.guest.call(signal, (channel) => channel.thaw());
   return INTERRUPTED;
 }

@@ -100,11 +100,6 @@ export interface Machine {
   readonly guest: GuestLink;
   /** Resolves when nothing of the machine runs any more, unless it is detached; never rejects. */
   readonly ended: Promise<MachineEnd>;
-  /**
-   * Lets the processes of a machine continue that was resumed with `isHeld`. Idempotent.
-   * @throws the guest's refusal, or the signal's reason
-   */
-  letContinue(signal: AbortSignal): Promise<void>;
   /** Asks the guest to shut down; after the grace time it is killed. Resolves as `ended` does. */
   stop(graceMs: number): Promise<MachineEnd>;
   /**

@@ -103,10 +103,6 @@ class InMemoryMachine implements Machine {
     this.ended = this.#watch();
   }
 
-  async letContinue(signal: AbortSignal): Promise<void> {
-    await this.guest.call(signal, (channel) => channel.thaw());
-  }
-
   async stop(graceMs: number): Promise<MachineEnd> {
     this.#stopRequest ??= { isForced: false };
     this.#ask((channel) => channel.shutdown(graceMs / 2), graceMs).catch(() => undefined);

@@ -33,13 +33,13 @@ const WATCH_MS = 100;
 const TRIES_MAX = 2;
 
 export interface ProbeLimits {
-  /** For the whole boot, which a busy host makes many times longer. */
+  /** Limit of the whole boot, which takes many times longer on a busy host. */
   readonly bootMs: number;
   /** After the last byte on the guest's console; ten times as long as a boot under KVM takes. */
   readonly silenceMs: number;
   /** How long the start of the agent waits for an answer. */
   readonly startMs: number;
-  /** From a time-out to the second try. */
+  /** Time from a time-out to the second try. */
   readonly retryMs: number;
   /** Between two looks for a device that is not there. */
   readonly lookMs: number;
@@ -186,7 +186,7 @@ export class HostAccelerator {
     return this.#choice;
   }
 
-  /** Those that machines of this host may have now; new ones get the first. */
+  /** Accelerators that machines of this host may have now; new ones get the first. */
   get usable(): readonly Accelerator[] {
     return this.#choice.accelerator === 'kvm' ? accelerators : ['tcg'];
   }
@@ -232,7 +232,7 @@ export class HostAccelerator {
     this.#chosen.resolve();
   }
 
-  /** Without an answer machines are emulated, until the next agent asks again. */
+  /** Machines are emulated if there is no answer, until the next agent asks again. */
   #giveUp(error: unknown): void {
     this.#chosen.resolve();
     if (this.#closed.signal.aborted) return;
