@@ -45,7 +45,8 @@ interface Cleared {
 
 /**
  * Refuses to start on a host that an operator has removed: its disks and sandboxes are others' now.
- * The host's machines are ended and its disks detached first, so that the data directory can be emptied.
+ * The host's machines are ended and its disks detached first, so that the data directory can be
+ * emptied.
  * @throws Error that says what to do next
  */
 export async function refuseRemoved(parts: RemovedHost): Promise<void> {
