@@ -6,7 +6,7 @@ import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import { refuseIfDeep } from './fork-tree.ts';
 import type { HostCapacity } from './host-capacity.ts';
-import { toBase } from './image-wait.ts';
+import { toBase } from './wait-for-image.ts';
 import {
   type NewFork,
   type NewFromSnapshot,

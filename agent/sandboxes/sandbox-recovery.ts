@@ -4,7 +4,7 @@ import { repeatUntilDone } from '../queues/until-done.ts';
 import type { Machine, MachineSpec } from './machine-driver.ts';
 import { endInterrupted } from './copy-hook.ts';
 import { copyMsMax } from './copy-gate.ts';
-import { awaitImage } from './image-wait.ts';
+import { awaitImage } from './wait-for-image.ts';
 import { cleanUp } from './sandbox-cleanup.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { awaitRequests, handlePaused, PAUSED } from './sandbox-pause.ts';
