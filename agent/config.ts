@@ -26,7 +26,8 @@ import type { ExecSettings } from './execs/open-execs.ts';
 import type { ImageSettings } from './images/open-images.ts';
 import { parseRegistry } from './images/registry-rules.ts';
 import { isNetwork } from './network/addresses.ts';
-import type { ContainerSettings, MicrovmSettings, SandboxSettings } from './sandboxes/settings.ts';
+import type { ContainerSettings, MicrovmSettings } from './machines/settings.ts';
+import type { SandboxSettings } from './sandboxes/settings.ts';
 
 export interface AgentConfig extends ExecSettings {
   /** Undefined: traces are off. */

@@ -225,6 +225,10 @@ export const isTransitional = (state: SandboxState): boolean =>
 export const isServing = (state: SandboxState): boolean =>
   state === 'running' || state === 'draining';
 
+/** Whether the sandbox has no machine, and gets none unless it is asked to start. */
+export const isAtRest = (state: SandboxState): boolean =>
+  !isTransitional(state) && !isServing(state);
+
 /** @throws Error for a transition that is not in the table, which is a defect of the agent */
 export function assertTransition(from: SandboxState, to: SandboxState): void {
   if (sandboxTransitions[from].includes(to)) return;

@@ -8,6 +8,7 @@ import {
   type StoragePipelineOptions,
 } from '@azure/storage-blob';
 import { LIMITS } from '../../shared/limits.ts';
+import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
 import type { MountCredentials, StoredMount } from '../../shared/schemas/disk-mount.ts';
 import { MiB } from '../../shared/units.ts';
 import { AzureToken } from './azure-token.ts';
@@ -21,7 +22,6 @@ import {
 import { explained, explainFailure } from './explain.ts';
 import { GuardedAgent } from './guarded-agent.ts';
 import { keyBytesMaxBelow } from './key-names.ts';
-import type { BucketSettings } from './open-bucket.ts';
 import { bucketLookup, refuseAddress } from './reachable-lookup.ts';
 
 /** The service sends checksums of ranges up to this size only. */
@@ -59,6 +59,12 @@ const totalOf = (contentRange = ''): number => Number(contentRange.split('/')[1]
 const unlessChanged = (replaced: BucketObject | undefined): BlobRequestConditions =>
   replaced === undefined ? { ifNoneMatch: '*' } : { ifMatch: replaced.etag };
 
+export interface AzureSettings {
+  readonly networks: ReachableNetworks;
+  /** Where applications of Azure get their tokens. */
+  readonly azureAuthority: string;
+}
+
 /** A container of Azure Blob Storage. */
 export class AzureBucket implements Bucket {
   readonly keyBytesMax: number;
@@ -67,11 +73,7 @@ export class AzureBucket implements Bucket {
   readonly #agent: Agent;
 
   /** @throws BucketError when its address is out of reach */
-  constructor(
-    mount: StoredMount,
-    credentials: MountCredentials,
-    settings: Pick<BucketSettings, 'networks' | 'azureAuthority'>,
-  ) {
+  constructor(mount: StoredMount, credentials: MountCredentials, settings: AzureSettings) {
     const { endpoint = '', bucketName, prefix } = mount;
     const { networks, azureAuthority } = settings;
     refuseAddress(endpoint, networks);

@@ -1,18 +1,15 @@
 import { parseJson } from '../../shared/json.ts';
-import type { ReachableNetworks } from '../../shared/reachable-networks.ts';
 import {
   type MountCredentials,
   mountSealContext,
   type StoredMount,
 } from '../../shared/schemas/disk-mount.ts';
 import { type Ring, unseal } from '../../shared/secrets.ts';
+import type { AzureSettings } from './azure-bucket.ts';
 import type { Bucket } from './bucket.ts';
 
-export interface BucketSettings {
+export interface BucketSettings extends AzureSettings {
   readonly encryptionKeys: Ring<Buffer>;
-  readonly networks: ReachableNetworks;
-  /** Where applications of Azure get their tokens. */
-  readonly azureAuthority: string;
 }
 
 /**

@@ -1,10 +1,15 @@
 import type { EgressRules } from '../../shared/network/egress-rules.ts';
-import type { NamesPlace } from './name-refuser.ts';
 
 /* Messages between an agent and its egress proxy over the control socket. */
 
 /** The version of this protocol: an agent replaces a proxy that speaks another one. */
 export const PROTOCOL_VERSION = 3;
+
+/** Where the names that no rule allows are asked for. */
+export interface NamesPlace {
+  readonly address: string;
+  readonly port: number;
+}
 
 /** The only argument that an agent gives its proxy; nothing of it is secret. */
 export interface ProxyArguments {

@@ -2,21 +2,16 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import type { EgressServer } from './egress-server.ts';
+import type { NamesPlace } from './egress-settings.ts';
 import { refuseQuestion } from './name-question.ts';
 
-/** Connections of all slots; each has few (agent/network/question-rules.ts). */
+/** Connections of all slots; each has few (agent/network/slots/question-rules.ts). */
 const CONNECTIONS_MAX = 256;
 const IDLE_MS = 5_000;
 /** The length before each message over TCP (RFC 1035, 4.2.2). */
 const LENGTH_BYTES = 2;
 /** No question is longer: it has one name and some options. */
 const QUESTION_BYTES_MAX = 4096;
-
-/** Where the names that no rule allows are asked for. */
-export interface NamesPlace {
-  readonly address: string;
-  readonly port: number;
-}
 
 /**
  * Answers questions for names that no rule of their slot allows, so that they leave the host under

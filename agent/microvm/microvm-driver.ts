@@ -2,7 +2,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import { toError } from '../../shared/errors.ts';
 import type { AcceleratorChoice } from '../../shared/schemas/host.ts';
 import type { Logger } from '../../shared/log.ts';
-import type { MicrovmSettings, SandboxSettings } from '../sandboxes/settings.ts';
+import type { MachineSettings, MicrovmSettings } from '../machines/settings.ts';
 import { exists } from '../system/exists.ts';
 import { MACHINES_GROUP } from '../system/helper-group.ts';
 import { failpoint } from '../system/failpoint.ts';
@@ -77,7 +77,7 @@ export class MicrovmDriver implements MachineDriver {
 
   /** Prepares the host for machines; the first time, probing for KVM takes some seconds. */
   static async open(
-    settings: Omit<MicrovmSettings, 'kind'> & Pick<SandboxSettings, 'uidBase' | 'bootTimeoutMs'>,
+    settings: Omit<MicrovmSettings, 'kind'> & MachineSettings,
     parts: {
       readonly hostId: string;
       readonly dataDir: string;

@@ -17,7 +17,7 @@ import type {
   MachineSpec,
 } from '../sandboxes/machine-driver.ts';
 import type { MachineMount } from '../sandboxes/sandbox-mounts.ts';
-import type { ContainerSettings, SandboxSettings } from '../sandboxes/settings.ts';
+import type { ContainerSettings, MachineSettings } from '../machines/settings.ts';
 import type { CgroupHost } from '../system/cgroup.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { MACHINES_GROUP } from '../system/helper-group.ts';
@@ -47,7 +47,7 @@ export class RuncDriver implements MachineDriver {
 
   /** @throws Error when this host cannot run such containers */
   static async open(
-    settings: Omit<ContainerSettings, 'kind'> & Pick<SandboxSettings, 'uidBase' | 'bootTimeoutMs'>,
+    settings: Omit<ContainerSettings, 'kind'> & MachineSettings,
     parts: {
       readonly dataDir: string;
       readonly hasNetwork: boolean;

@@ -13,11 +13,24 @@ import { settledWithin } from '../../shared/settled-within.ts';
 import type { SandboxJournal, SandboxRow } from '../journal/sandbox-journal.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { monotonicNow } from '../system/monotonic-clock.ts';
-import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
 import type { SandboxPublisher } from './publisher.ts';
 import type { StoredPolicy } from './sandbox-policies.ts';
 import { toRecord } from './sandbox-row.ts';
 import { resetExpiry, TimeLimits } from './time-limits.ts';
+
+/** The records by which another host can continue a sandbox of this one (moving/). */
+interface HandoverRecords {
+  readonly storage: {
+    /** Makes the directory of a machine that is about to be made. Idempotent. */
+    claim(vmId: string): Promise<void>;
+    /** Leaves a machine at rest to other hosts. @returns false when it is in use */
+    release(vmId: string): Promise<boolean>;
+  };
+  /** Writes a sandbox's record durably. @throws Error when it cannot */
+  write(row: SandboxRow): Promise<void>;
+  /** Like `write`, but a failure is logged only: the journal is the truth. */
+  keep(row: SandboxRow): Promise<void>;
+}
 
 export interface JournalledSandboxDeps {
   readonly hostId: string;
@@ -25,7 +38,7 @@ export interface JournalledSandboxDeps {
   readonly journal: SandboxJournal;
   readonly publisher: SandboxPublisher;
   /** Undefined: the sandboxes stay on this host. */
-  readonly carrier?: SandboxCarrier | undefined;
+  readonly carrier?: HandoverRecords | undefined;
   readonly log: Logger;
 }
 

@@ -1,7 +1,7 @@
 import { runInBackground } from '../../shared/background.ts';
+import { isAtRest } from '../../shared/sandbox-lifecycle.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { SandboxContext } from './sandbox-context.ts';
-import { isAtRest } from './moving/taken-sandbox.ts';
 
 /* How a sandbox leaves this host: given up at rest, or found to have been taken. */
 

@@ -18,7 +18,8 @@ import type { ExecWithOutput, SandboxExecs, SandboxExecSpec } from './execs/sand
 import type { SandboxProcesses } from './processes/sandbox-processes.ts';
 import { SessionError } from './processes/session-error.ts';
 import type { DependentForks } from './fork-tree.ts';
-import { awaitImage, beginImageWait, ImageWait, lacksImage, stopImageWait } from './wait-for-image.ts';
+import { ImageWait } from './image-wait.ts';
+import { awaitImage, beginImageWait, lacksImage, stopImageWait } from './wait-for-image.ts';
 import { forgetTaken, giveUpSandbox } from './leave-host.ts';
 import { JournalledSandbox, type NewLimits, type SandboxChange } from './journalled-sandbox.ts';
 import type { MachineOwner } from './machine-driver.ts';

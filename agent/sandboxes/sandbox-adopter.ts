@@ -1,6 +1,7 @@
 import type { DiskLeases } from '../../shared/directory/disk-leases.ts';
 import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
+import { isAtRest } from '../../shared/sandbox-lifecycle.ts';
 import type { SandboxJournal, SandboxRow } from '../journal/sandbox-journal.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { renewFiles } from '../system/renew-files.ts';
@@ -8,15 +9,15 @@ import type { MachineDriver } from './machine-driver.ts';
 import type { CarriedSandbox } from './moving/carried-sandbox.ts';
 import { FailedAttempts } from './moving/failed-attempts.ts';
 import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
-import { isAtRest, takenRow, wasLostRunning } from './moving/taken-sandbox.ts';
+import { takenRow, wasLostRunning } from './moving/taken-sandbox.ts';
 import type { SandboxActor } from './sandbox-actor.ts';
-import type { SandboxRegistry } from './sandbox-registry.ts';
+import type { HostedSandboxes } from './hosted-sandboxes.ts';
 import type { UidPool } from './uid-pool.ts';
 
 export interface SandboxAdopterDeps {
   readonly hostId: string;
   readonly carrier: SandboxCarrier;
-  readonly registry: SandboxRegistry;
+  readonly registry: HostedSandboxes;
   readonly driver: MachineDriver;
   readonly journal: SandboxJournal;
   readonly uids: UidPool;

@@ -5,7 +5,7 @@ import type { StorageAnswers } from './deadline.ts';
 import type { SandboxExecs } from './execs/sandbox-execs.ts';
 import type { SandboxProcesses } from './processes/sandbox-processes.ts';
 import type { HostCapacity } from './host-capacity.ts';
-import type { ImageWait } from './wait-for-image.ts';
+import type { ImageWait } from './image-wait.ts';
 import type { JournalledSandbox, JournalledSandboxDeps } from './journalled-sandbox.ts';
 import type { MachineSessionDeps } from './machine-session.ts';
 import type { PauseDrain } from './pause-drain.ts';

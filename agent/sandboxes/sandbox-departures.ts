@@ -9,12 +9,12 @@ import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
 import { takenElsewhere } from './moving/taken-elsewhere.ts';
 import type { SandboxActor } from './sandbox-actor.ts';
 import type { SandboxOffers } from './sandbox-offers.ts';
-import type { SandboxRegistry } from './sandbox-registry.ts';
+import type { HostedSandboxes } from './hosted-sandboxes.ts';
 
 export interface SandboxDeparturesDeps {
   readonly hostId: string;
   readonly carrier: SandboxCarrier;
-  readonly registry: SandboxRegistry;
+  readonly registry: HostedSandboxes;
   readonly journal: SandboxJournal;
   readonly slots: SlotPool;
   readonly offers: Pick<SandboxOffers, 'isDue'>;

@@ -4,12 +4,12 @@ import type { MachineDriver } from './machine-driver.ts';
 import { FailedAttempts } from './moving/failed-attempts.ts';
 import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
 import type { SandboxAdopter } from './sandbox-adopter.ts';
-import type { SandboxRegistry } from './sandbox-registry.ts';
+import type { HostedSandboxes } from './hosted-sandboxes.ts';
 
 export interface SandboxOffersDeps {
   readonly hostId: string;
   readonly carrier: SandboxCarrier;
-  readonly registry: Pick<SandboxRegistry, 'actors'>;
+  readonly registry: Pick<HostedSandboxes, 'actors'>;
   readonly adopter: Pick<SandboxAdopter, 'adopt'>;
   readonly driver: Pick<MachineDriver, 'bases'>;
   readonly log: Logger;

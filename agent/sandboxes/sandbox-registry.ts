@@ -12,11 +12,15 @@ import { SandboxExecs } from './execs/sandbox-execs.ts';
 import { onAnyThread } from './execs/shared-threads.ts';
 import { SandboxProcesses } from './processes/sandbox-processes.ts';
 import { isMoving } from './action-gate.ts';
+import type { HostedSandboxes } from './hosted-sandboxes.ts';
 import { SandboxActor } from './sandbox-actor.ts';
 import type { SandboxActorDeps } from './sandbox-context.ts';
+import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
 import type { SnapshotRef, Snapshots } from './snapshots.ts';
 
 export interface SandboxRegistryDeps extends SandboxActorDeps {
+  /** Undefined: the sandboxes stay on this host. */
+  readonly carrier?: SandboxCarrier | undefined;
   readonly dataDir: string;
   readonly snapshots: Snapshots;
 }
@@ -30,7 +34,7 @@ export interface SandboxRef {
 const MOVED_MAX = 10_000;
 
 /** The sandboxes of this host by id. Only the registry creates and forgets their actors. */
-export class SandboxRegistry {
+export class SandboxRegistry implements HostedSandboxes {
   readonly #deps: SandboxRegistryDeps;
   readonly #actors = new Map<string, SandboxActor>();
   /** Sandboxes that were this host's since its agent started. */

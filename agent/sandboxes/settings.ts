@@ -1,27 +1,5 @@
+import type { ContainerSettings, MachineSettings, MicrovmSettings } from '../machines/settings.ts';
 import type { NetworkSettings } from '../network/router.ts';
-
-/** Settings of virtual machines. */
-export interface MicrovmSettings {
-  readonly kind: 'microvm';
-  /** Directory with the guests' kernel and initramfs, built by scripts/build-guest. */
-  readonly guestDir: string;
-  /** The default image as a disk, which root disks start from; built by scripts/build-image. */
-  readonly rootDisk: string;
-  readonly accelerator: 'auto' | 'kvm' | 'tcg';
-  /** Whether new machines start from a template instead of booting. */
-  readonly hasTemplates: boolean;
-}
-
-/** Settings of containers. */
-export interface ContainerSettings {
-  readonly kind: 'container';
-  /** The tree that disks begin with, built by scripts/build-image. */
-  readonly imageDir: string;
-  /** The most that a sandbox may write. */
-  readonly diskBytes: number;
-  /** The first id of the host for users inside sandboxes. */
-  readonly idBase: number;
-}
 
 /** Storage on which hosts share their sandboxes. */
 interface SharedStorageSettings {
@@ -33,7 +11,7 @@ interface SharedStorageSettings {
 }
 
 /** Settings of a host that runs sandboxes (docs/operations.md, Agent). */
-export interface SandboxSettings {
+export interface SandboxSettings extends MachineSettings {
   readonly runtime: MicrovmSettings | ContainerSettings;
   /** Undefined: its sandboxes lie in its data directory and stay there. */
   readonly shared: SharedStorageSettings | undefined;
@@ -42,9 +20,6 @@ export interface SandboxSettings {
    * besides those of the system.
    */
   readonly trustedCertificates: string | undefined;
-  /** The first uid for machines; each sandbox takes one. */
-  readonly uidBase: number;
-  readonly bootTimeoutMs: number;
   /** Capacity for all running sandboxes together. */
   readonly memoryMib: number;
   readonly vcpus: number;

@@ -18,23 +18,6 @@ import { beginStart } from './sandbox-start.ts';
 
 const RETRY_MS = { min: 500, max: 10_000 } as const;
 
-/** The bringing of one sandbox's image; at most one at a time. */
-export class ImageWait {
-  #abort = new AbortController();
-
-  /** Ends what was begun before. @returns aborted by {@link cancel} */
-  begin(): AbortSignal {
-    this.cancel();
-    this.#abort = new AbortController();
-    return this.#abort.signal;
-  }
-
-  /** The image is not wanted any more. */
-  cancel(): void {
-    this.#abort.abort(new Error('the sandbox does not wait for its image any more'));
-  }
-}
-
 /** The image as the journal keeps it. */
 export const toBase = (reference: string, image: BuiltImage): SandboxBase => {
   const { digest, platform, config } = image;

@@ -19,22 +19,9 @@ import {
 } from '../../shared/links/stream-protocol.ts';
 import { DrawableMap } from './drawable-map.ts';
 import { JobWaiters } from './job-waiters.ts';
-import type { KnownHosts } from './placement.ts';
+import type { Host, KnownHosts } from './known-hosts.ts';
 import { RecentPlacements } from './recent-placements.ts';
 import type { Ring } from '../../shared/secrets.ts';
-
-/** A host whose agent is linked to this node. */
-export interface Host {
-  readonly hostId: string;
-  readonly publicUrl: string;
-  /** Where this node reaches the host's data endpoint. */
-  readonly internalUrl: string;
-  /** The image that its sandboxes begin with, if its image says so. */
-  readonly image?: SandboxImage | undefined;
-  readonly load: HostLoad;
-  /** Jobs sent from here and not answered yet; more recent than what the host reported. */
-  readonly jobsPending: number;
-}
 
 interface AgentLink {
   readonly socket: WebSocket;

@@ -10,7 +10,7 @@ import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import { AppError, errnoOf, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { checkTaken, type PartAuth, PartRequests } from '../../shared/links/part-requests.ts';
-import type { KnownHosts } from './placement.ts';
+import type { KnownHosts } from './known-hosts.ts';
 
 const FREE_SOCKETS_PER_HOST = 16;
 

@@ -7,7 +7,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import { FILE_REQUEST_HEADERS } from '../../shared/links/data-protocol.ts';
 import { FILES_PATH, filesClaims, type FilesRequest } from '../../shared/links/files-protocol.ts';
 import { checkTaken, type PartAuth, PartRequests } from '../../shared/links/part-requests.ts';
-import type { Host } from './agent-hub.ts';
+import type { Host } from './known-hosts.ts';
 
 const FREE_SOCKETS_PER_HOST = 16;
 

@@ -6,7 +6,8 @@ import { LIMITS } from '../../shared/limits.ts';
 import { LINK_REQUEST_PATH } from '../../shared/links/link-request.ts';
 import { checkTaken, type PartAuth, PartRequests } from '../../shared/links/part-requests.ts';
 import type { Logger } from '../../shared/log.ts';
-import type { AgentHub, Host } from './agent-hub.ts';
+import type { AgentHub } from './agent-hub.ts';
+import type { Host } from './known-hosts.ts';
 import type { LinkShare } from './link-share.ts';
 
 /** Connections are not kept: one request leads to a link that lasts. */

@@ -11,7 +11,8 @@ import { clientAddress } from '../../shared/http/client-address.ts';
 import type { Logger } from '../../shared/log.ts';
 import { type OpenSpan, serveInSpan } from '../../shared/spans.ts';
 import type { Histogram } from '../../shared/metrics.ts';
-import { type KnownHosts, rankHosts } from './placement.ts';
+import type { KnownHosts } from './known-hosts.ts';
+import { rankHosts } from './placement.ts';
 
 const UNAVAILABLE = renderObjectError(
   'ServiceUnavailable',

@@ -2,17 +2,7 @@ import type { SandboxResources } from '../../shared/directory/capacity.ts';
 import { overheadMib } from '../../shared/directory/sandbox-need.ts';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import type { Host } from './agent-hub.ts';
-
-/** The hosts that a node knows. */
-export interface KnownHosts {
-  find(hostId: string): Host | undefined;
-  /**
-   * Each host once. Callers take as many as they need, so that nothing visits all hosts of a
-   * region.
-   */
-  inRandomOrder(): IteratorObject<Host, undefined>;
-}
+import type { Host, KnownHosts } from './known-hosts.ts';
 
 const freeSlots = ({ load, jobsPending }: Host): number =>
   load.execSlots - Math.max(load.execsRunning + load.execsWaiting, jobsPending);

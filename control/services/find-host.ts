@@ -1,5 +1,5 @@
 import { AppError } from '../../shared/errors.ts';
-import type { Host } from '../dispatch/agent-hub.ts';
+import type { Host } from '../dispatch/known-hosts.ts';
 import type { Deps } from './deps.ts';
 
 /**

@@ -4,7 +4,7 @@ import { formatImageReference, parseImageReference } from '../../shared/image-re
 import type { JobPayload } from '../../shared/jobs/jobs.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { BuildImage } from '../../shared/schemas/image.ts';
-import type { Host } from '../dispatch/agent-hub.ts';
+import type { Host } from '../dispatch/known-hosts.ts';
 import type { RequestContext } from './call-handler.ts';
 import type { Deps } from './deps.ts';
 

@@ -5,7 +5,7 @@ import { verdictOn } from '../../shared/sandbox-lifecycle.ts';
 import type { SandboxMountInput } from '../../shared/schemas/sandbox-mount.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 import type { Deps } from './deps.ts';
-import type { Host } from '../dispatch/agent-hub.ts';
+import type { Host } from '../dispatch/known-hosts.ts';
 import type { JobReply } from '../dispatch/job-dispatch.ts';
 import type { RequestContext } from './call-handler.ts';
 import { deleteOnHost } from './delete-on-host.ts';

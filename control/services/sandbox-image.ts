@@ -2,7 +2,7 @@ import { AppError } from '../../shared/errors.ts';
 import { formatImageReference, parseImageReference } from '../../shared/image-reference.ts';
 import type { JobPayload } from '../../shared/jobs/jobs.ts';
 import type { CreateSandbox } from '../../shared/schemas/sandbox-input.ts';
-import type { Host } from '../dispatch/agent-hub.ts';
+import type { Host } from '../dispatch/known-hosts.ts';
 import type { Deps } from './deps.ts';
 import { buildsImages, noBuilders } from './images.ts';
 import { isReferenceTo, referenceOf } from './image-aliases.ts';

@@ -10,7 +10,7 @@ import { Stack, type StackNode } from '../helpers/stack.ts';
 import { inject } from './faults.ts';
 import type { Findings } from './findings.ts';
 import { type Fault, type FaultKind, planRound, PROCESS_PACES, PROCESS_RULES } from './plan.ts';
-import { Relay } from './relay.ts';
+import { Relay, type Relays } from './relay.ts';
 import { SlowCalls } from './slow-calls.ts';
 import { SmallStorage } from './storage.ts';
 import type { Lifted, System } from './system.ts';
@@ -27,13 +27,6 @@ const answers = async (url: string): Promise<boolean> => {
 
 const adminUrlOf = ({ environment }: StackNode): string =>
   `http://127.0.0.1:${environment['AGENT_ADMIN_PORT']}/readyz`;
-
-/**
- * How the processes reach each other; each relay can be disturbed alone: `links` from both agents
- * to control, `redis` from the second host to Redis, `internal` from control and the other host to
- * the second host's internal port.
- */
-type Relays = Readonly<Record<'links' | 'redis' | 'internal', Relay>>;
 
 /**
  * A control node and two hosts that share one storage, all supervised: what is killed comes back.

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Cluster } from './cluster.ts';
+import type { Stack } from '../helpers/stack.ts';
+import type { Findings } from './findings.ts';
 import type { Fault, FaultKind } from './plan.ts';
 import type { Lifted } from './system.ts';
 import {
@@ -10,7 +11,9 @@ import {
   nfsServersIn,
   signal,
 } from './processes.ts';
-import type { Relay } from './relay.ts';
+import type { Relay, Relays } from './relay.ts';
+import type { SlowCalls } from './slow-calls.ts';
+import type { SmallStorage } from './storage.ts';
 import type { Supervisor } from './supervisor.ts';
 
 /** How long a fault waits for a helper program to run. */
@@ -20,15 +23,30 @@ const RESTART_MS = 200;
 /** The helper programs that touch disk images. */
 const DISK_HELPERS = new Set(['disk', 'mke2fs', 'debugfs']);
 
-type Inject = (cluster: Cluster, fault: Fault) => Promise<Lifted>;
+/** The parts of a cluster that faults reach (cluster.ts). */
+interface FaultyCluster {
+  readonly stack: Stack;
+  readonly storage: SmallStorage;
+  readonly relays: Relays;
+  readonly slowCalls: readonly [SlowCalls, SlowCalls];
+  readonly control: Supervisor;
+  readonly redis: Supervisor;
+  readonly agents: readonly [Supervisor, Supervisor];
+  readonly supervisors: readonly Supervisor[];
+  readonly findings: Findings;
+  dataDir(host: 0 | 1): string;
+}
 
-const agentOf = (cluster: Cluster, { host }: Fault): Supervisor => cluster.agents[hostOf(host)];
+type Inject = (cluster: FaultyCluster, fault: Fault) => Promise<Lifted>;
+
+const agentOf = (cluster: FaultyCluster, { host }: Fault): Supervisor =>
+  cluster.agents[hostOf(host)];
 const hostOf = (host: number): 0 | 1 => (host === 0 ? 0 : 1);
 
 export const pick = <T>(items: readonly T[], { choice }: Fault): T | undefined =>
   items[Math.floor(choice * items.length)];
 
-async function findHelper(cluster: Cluster, fault: Fault) {
+async function findHelper(cluster: FaultyCluster, fault: Fault) {
   const { daemon } = agentOf(cluster, fault);
   if (!daemon.isRunning) return undefined;
   const names = fault.choice < 0.6 ? DISK_HELPERS : undefined;
@@ -36,7 +54,7 @@ async function findHelper(cluster: Cluster, fault: Fault) {
 }
 
 /** Kills the agent while a helper program is frozen, then lets the helper continue. */
-async function killAgentInHelper(cluster: Cluster, fault: Fault): Promise<Lifted> {
+async function killAgentInHelper(cluster: FaultyCluster, fault: Fault): Promise<Lifted> {
   const agent = agentOf(cluster, fault);
   const helper = await findHelper(cluster, fault);
   if (helper === undefined) return agent.kill(fault.lastsMs);
@@ -51,7 +69,7 @@ async function killAgentInHelper(cluster: Cluster, fault: Fault): Promise<Lifted
   return performance.now();
 }
 
-async function freezeHelper(cluster: Cluster, fault: Fault): Promise<Lifted> {
+async function freezeHelper(cluster: FaultyCluster, fault: Fault): Promise<Lifted> {
   const helper = await findHelper(cluster, fault);
   if (helper === undefined || !signal(helper, 'SIGSTOP')) return undefined;
   await sleep(fault.lastsMs);
@@ -59,14 +77,14 @@ async function freezeHelper(cluster: Cluster, fault: Fault): Promise<Lifted> {
   return performance.now();
 }
 
-async function killHelper(cluster: Cluster, fault: Fault): Promise<Lifted> {
+async function killHelper(cluster: FaultyCluster, fault: Fault): Promise<Lifted> {
   const helper = await findHelper(cluster, fault);
   if (helper === undefined || !signal(helper, 'SIGKILL')) return undefined;
   cluster.findings.programWasKilled();
   return performance.now();
 }
 
-async function killGuard(cluster: Cluster, fault: Fault): Promise<Lifted> {
+async function killGuard(cluster: FaultyCluster, fault: Fault): Promise<Lifted> {
   const { daemon } = agentOf(cluster, fault);
   const guard = daemon.isRunning
     ? childrenOf(daemon.pid).find(({ name }) => name === 'guard')
@@ -91,32 +109,32 @@ async function freeze(process: ForeignProcess, { lastsMs }: Fault): Promise<Lift
   return signal(process, 'SIGCONT') ? performance.now() : undefined;
 }
 
-async function freezeMachine(cluster: Cluster, fault: Fault): Promise<Lifted> {
+async function freezeMachine(cluster: FaultyCluster, fault: Fault): Promise<Lifted> {
   const machines = machinesIn(cluster.dataDir(hostOf(fault.host)));
   const qemu = pick(machines, fault)?.qemu;
   return qemu === undefined ? undefined : freeze(qemu, fault);
 }
 
-const nfsServerOf = ({ stack }: Cluster, fault: Fault): ForeignProcess | undefined =>
+const nfsServerOf = ({ stack }: FaultyCluster, fault: Fault): ForeignProcess | undefined =>
   pick(nfsServersIn(stack.environment['AGENT_CGROUP']), fault);
 
-async function killNfsServer(cluster: Cluster, fault: Fault): Promise<Lifted> {
+async function killNfsServer(cluster: FaultyCluster, fault: Fault): Promise<Lifted> {
   const server = nfsServerOf(cluster, fault);
   return server !== undefined && signal(server, 'SIGKILL') ? performance.now() : undefined;
 }
 
-async function freezeNfsServer(cluster: Cluster, fault: Fault): Promise<Lifted> {
+async function freezeNfsServer(cluster: FaultyCluster, fault: Fault): Promise<Lifted> {
   const server = nfsServerOf(cluster, fault);
   return server === undefined ? undefined : freeze(server, fault);
 }
 
-async function killEverything({ supervisors }: Cluster, { lastsMs }: Fault): Promise<Lifted> {
+async function killEverything({ supervisors }: FaultyCluster, { lastsMs }: Fault): Promise<Lifted> {
   const killed = await Promise.all(supervisors.map((supervisor) => supervisor.kill(lastsMs)));
   return killed.some((liftedAt) => liftedAt !== undefined) ? performance.now() : undefined;
 }
 
 const cut =
-  (relayOf: (cluster: Cluster) => Relay): Inject =>
+  (relayOf: (cluster: FaultyCluster) => Relay): Inject =>
   async (cluster, { lastsMs }) => {
     const relay = relayOf(cluster);
     relay.cut();
@@ -125,14 +143,14 @@ const cut =
     return performance.now();
   };
 
-async function breakConnections({ relays }: Cluster, fault: Fault): Promise<Lifted> {
+async function breakConnections({ relays }: FaultyCluster, fault: Fault): Promise<Lifted> {
   pick(Object.values(relays), fault)?.breakAll();
   return performance.now();
 }
 
 const LATENCY_MS = { min: 20, span: 300 } as const;
 
-async function slowNetwork({ relays }: Cluster, { lastsMs, choice }: Fault): Promise<Lifted> {
+async function slowNetwork({ relays }: FaultyCluster, { lastsMs, choice }: Fault): Promise<Lifted> {
   const all = Object.values(relays);
   for (const relay of all) relay.slowDown(LATENCY_MS.min + choice * LATENCY_MS.span);
   await sleep(lastsMs);
@@ -142,7 +160,10 @@ async function slowNetwork({ relays }: Cluster, { lastsMs, choice }: Fault): Pro
 
 const CALL_MS = { min: 50, span: 1_000 } as const;
 
-async function slowCalls(cluster: Cluster, { host, lastsMs, choice }: Fault): Promise<Lifted> {
+async function slowCalls(
+  cluster: FaultyCluster,
+  { host, lastsMs, choice }: Fault,
+): Promise<Lifted> {
   const slow = cluster.slowCalls[hostOf(host)];
   const ms = CALL_MS.min + choice * CALL_MS.span;
   await slow.set({ attachMs: ms, mountMs: ms, syncMs: ms });
@@ -160,7 +181,7 @@ const ATTACHES_AFTER_MS = 1_500;
  * The agent is killed while it attaches disks to loop devices, which takes seconds. What it began
  * is done when it is gone and the next agent, as fast as ever, has attached the same disks.
  */
-async function killAgentInSlowCalls(cluster: Cluster, fault: Fault): Promise<Lifted> {
+async function killAgentInSlowCalls(cluster: FaultyCluster, fault: Fault): Promise<Lifted> {
   const { host, lastsMs, choice } = fault;
   const agent = agentOf(cluster, fault);
   const slow = cluster.slowCalls[hostOf(host)];
@@ -173,7 +194,7 @@ async function killAgentInSlowCalls(cluster: Cluster, fault: Fault): Promise<Lif
   return agent.kill(RESTART_MS);
 }
 
-async function fillStorage({ storage }: Cluster, { lastsMs }: Fault): Promise<Lifted> {
+async function fillStorage({ storage }: FaultyCluster, { lastsMs }: Fault): Promise<Lifted> {
   await storage.fill();
   await sleep(lastsMs);
   await storage.free();
@@ -211,5 +232,5 @@ const INJECT: Readonly<Record<FaultKind, Inject>> = {
 };
 
 /** @see System.inject */
-export const inject = (cluster: Cluster, fault: Fault<FaultKind>): Promise<Lifted> =>
+export const inject = (cluster: FaultyCluster, fault: Fault<FaultKind>): Promise<Lifted> =>
   INJECT[fault.kind](cluster, fault);

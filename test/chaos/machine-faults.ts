@@ -1,13 +1,25 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { TestCluster } from '../helpers/cluster.ts';
 import type { NetworkMachine } from '../helpers/machine-network.ts';
 import { pick } from './faults.ts';
-import type { MachineCluster } from './machine-cluster.ts';
+import type { MachineHost } from './machine-host.ts';
 import type { Fault, MachineFaultKind } from './plan.ts';
 import type { Supervisor } from './supervisor.ts';
 import type { Lifted } from './system.ts';
 
-type Inject = (cluster: MachineCluster, fault: Fault) => Promise<Lifted>;
-type Choose<T> = (cluster: MachineCluster, fault: Fault) => Promise<T | undefined> | T | undefined;
+/** The parts of a cluster on machines that faults reach (machine-cluster.ts). */
+interface FaultyMachines {
+  readonly cluster: TestCluster;
+  readonly hosts: readonly MachineHost[];
+  readonly controls: readonly Supervisor[];
+  readonly proxy: Supervisor;
+  readonly sentinels: readonly Supervisor[];
+  readonly ceph: ReadonlyMap<string, Supervisor>;
+  primary(): Promise<{ supervisor: Supervisor; machine: NetworkMachine } | undefined>;
+}
+
+type Inject = (cluster: FaultyMachines, fault: Fault) => Promise<Lifted>;
+type Choose<T> = (cluster: FaultyMachines, fault: Fault) => Promise<T | undefined> | T | undefined;
 
 const kill =
   (choose: Choose<Supervisor>): Inject =>
@@ -64,6 +76,6 @@ const INJECT: Readonly<Record<MachineFaultKind, Inject>> = {
 
 /** @see System.inject */
 export const injectIntoMachines = (
-  cluster: MachineCluster,
+  cluster: FaultyMachines,
   fault: Fault<MachineFaultKind>,
 ): Promise<Lifted> => INJECT[fault.kind](cluster, fault);

@@ -90,3 +90,10 @@ export class Relay implements AsyncDisposable {
     to.end();
   }
 }
+
+/**
+ * How the processes reach each other; each relay can be disturbed alone: `links` from both agents
+ * to control, `redis` from the second host to Redis, `internal` from control and the other host to
+ * the second host's internal port.
+ */
+export type Relays = Readonly<Record<'links' | 'redis' | 'internal', Relay>>;

@@ -3,6 +3,7 @@
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { join } from 'node:path';
+import type { Redis } from 'ioredis';
 import { pino, type Logger } from 'pino';
 import { Journal } from '../../agent/journal/journal.ts';
 import { SlotPool } from '../../agent/network/slot-pool.ts';
@@ -23,11 +24,12 @@ import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
 import { StorageWatch } from '../../shared/storage-watch.ts';
+import type { FakeTime } from '../helpers/fake-time.ts';
+import type { InMemoryHost } from '../helpers/in-memory-host.ts';
 import { noMounts } from '../helpers/no-mounts.ts';
 import { InMemoryDriver } from '../helpers/in-memory-driver.ts';
-import { builtImage } from '../helpers/in-memory-images.ts';
-import type { PendingKind } from './schedule.ts';
-import type { World } from './world.ts';
+import { builtImage, type InMemoryImages } from '../helpers/in-memory-images.ts';
+import type { PendingKind, Schedule } from './schedule.ts';
 
 export const HOST_ID = 'host-0123456789ab';
 export const REGION = 'test-1';
@@ -105,6 +107,22 @@ interface Parts {
   readonly close: () => void;
 }
 
+/** The host of an agent, with everything that outlives the agent (world.ts). */
+export interface AgentWorld {
+  readonly time: FakeTime;
+  readonly redis: Redis;
+  /** For the journal and the output of commands. */
+  readonly directory: string;
+  readonly schedule: Schedule;
+  readonly host: InMemoryHost;
+  readonly images: InMemoryImages;
+  /** Slots of which there is something on the host. */
+  readonly namespaces: Set<number>;
+  readonly isRedisAway: boolean;
+  /** An event that the agent has logged. */
+  notice(agent: SimulatedAgent, event: Record<string, unknown>): void;
+}
+
 export class SimulatedAgent {
   readonly generation: number;
   isDead = false;
@@ -112,13 +130,13 @@ export class SimulatedAgent {
   isReady = false;
   /** Why it could not be started. */
   failure: unknown;
-  readonly #world: World;
+  readonly #world: AgentWorld;
   readonly #log: Logger;
   readonly #died = Promise.withResolvers<void>();
   #parts: Parts | undefined;
   #opening: Promise<Journal> | undefined;
 
-  constructor(world: World, generation: number) {
+  constructor(world: AgentWorld, generation: number) {
     this.#world = world;
     this.generation = generation;
     this.#log = pino(

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { SandboxState } from '../../../shared/sandbox-lifecycle.ts';
+import { isAtRest } from '../../../shared/sandbox-lifecycle.ts';
 import type { SandboxExecRow, SandboxRow } from '../../journal/sandbox-journal.ts';
 import { withoutHook } from '../../journal/unfinished-hook.ts';
 import type { CarriedRow } from './carried-sandbox.ts';
@@ -76,10 +76,6 @@ function restOf(carried: CarriedRow, hasCheckpoint: boolean): Rest {
     ...(to === 'failed' ? { checkpoint: undefined } : {}),
   };
 }
-
-const AT_REST: ReadonlySet<SandboxState> = new Set(['paused', 'stopped', 'exited', 'failed']);
-
-export const isAtRest = (state: SandboxState): boolean => AT_REST.has(state);
 
 /** Whether it ran when its host was lost, and has not been started again. */
 export const wasLostRunning = ({ state, exitReason }: SandboxRow): boolean =>

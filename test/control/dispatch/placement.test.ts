@@ -1,7 +1,6 @@
 import test from 'ava';
-import type { Host } from '../../../control/dispatch/agent-hub.ts';
+import type { Host, KnownHosts } from '../../../control/dispatch/known-hosts.ts';
 import {
-  type KnownHosts,
   rankHosts,
   rankSandboxHosts,
   type SandboxWishes,
