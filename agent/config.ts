@@ -21,13 +21,13 @@ import {
 import { readTracing, type TracingConfig } from '../shared/settings/tracing-settings.ts';
 import { type CertificatePaths, checkCertificates } from '../shared/tls/certificates.ts';
 import { DAY_MS, MiB } from '../shared/units.ts';
-import type { UserRangeSettings } from './containers/open-user-ranges.ts';
-import type { ExecSettings } from './execs/open-execs.ts';
+import type { UserRangeSettings } from './commands/open-user-ranges.ts';
+import type { ExecSettings } from './commands/open-execs.ts';
 import type { ImageSettings } from './images/open-images.ts';
 import { parseRegistry } from './images/registry-rules.ts';
-import { isNetwork } from './network/addresses.ts';
+import { isNetwork } from './network/slots/addresses.ts';
 import type { ContainerSettings, MicrovmSettings } from './machines/settings.ts';
-import type { SandboxSettings } from './sandboxes/settings.ts';
+import type { SandboxSettings } from './sandboxes/holds/settings.ts';
 
 export interface AgentConfig extends ExecSettings {
   /** Undefined: traces are off. */

@@ -11,27 +11,27 @@ import type { Logger } from '../shared/log.ts';
 import { endProcess } from '../shared/process-faults.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import type { StorageWatch } from '../shared/storage-watch.ts';
-import { Buckets } from './buckets/buckets.ts';
+import { Buckets } from './disks/buckets/buckets.ts';
 import { Attachments } from './disks/attachments.ts';
 import { DiskRegistry } from './disks/disk-registry.ts';
 import { DiskUses } from './disks/disk-use.ts';
-import { watchDisks } from './execs/watch-storage.ts';
+import { watchDisks } from './commands/watch-storage.ts';
 import { watchSandboxes } from './sandboxes/watch-storage.ts';
-import type { ExecRegistry } from './execs/exec-registry.ts';
-import { openExecs } from './execs/open-execs.ts';
-import { openGuestNetwork } from './guest-network/open-guest-network.ts';
+import type { ExecRegistry } from './commands/exec-registry.ts';
+import { openExecs } from './commands/open-execs.ts';
+import { openGuestNetwork } from './network/open-guest-network.ts';
 import { type HostImages, type ImageParts, openImages } from './images/open-images.ts';
-import { openHandleSecret } from './mounts/handle-secret.ts';
-import { HeldDisks } from './mounts/held-disks.ts';
-import { claimRuntime } from './machines/claim-runtime.ts';
-import { endTaken } from './machines/end-taken.ts';
-import { RuncDriver } from './runc/runc-driver.ts';
-import type { MachineDriver } from './sandboxes/machine-driver.ts';
-import { SandboxImages } from './sandboxes/sandbox-images.ts';
-import type { SandboxSettings } from './sandboxes/settings.ts';
-import type { SlotPool } from './network/slot-pool.ts';
-import { MicrovmDriver } from './microvm/microvm-driver.ts';
-import { clearUploads } from './objects/store/clear-uploads.ts';
+import { openHandleSecret } from './machines/nfs/handle-secret.ts';
+import { HeldDisks } from './machines/nfs/held-disks.ts';
+import { claimRuntime } from './machines/shim/claim-runtime.ts';
+import { endTaken } from './sandboxes/moving/end-taken.ts';
+import { RuncDriver } from './machines/runc/runc-driver.ts';
+import type { MachineDriver } from './machines/driver.ts';
+import { SandboxImages } from './sandboxes/holds/sandbox-images.ts';
+import type { SandboxSettings } from './sandboxes/holds/settings.ts';
+import type { SlotPool } from './network/slots/slot-pool.ts';
+import { MicrovmDriver } from './machines/qemu/microvm-driver.ts';
+import { clearUploads } from './edge/s3/store/clear-uploads.ts';
 import { type AgentConfig } from './config.ts';
 import type { Beat } from './system/beat.ts';
 import { paths } from './system/paths.ts';
@@ -49,12 +49,12 @@ import {
   makeHelperGroup,
   startMountGuard,
 } from './system/helper-group.ts';
-import { holdLock, Journal } from './journal/journal.ts';
-import { type AgentDirectories, reclaim } from './containers/reclaim.ts';
-import { CAPABILITIES } from './containers/bundle.ts';
+import { holdLock, Journal } from './system/journal/journal.ts';
+import { type AgentDirectories, reclaim } from './reclaim.ts';
+import { CAPABILITIES } from './machines/oci/bundle.ts';
 import { detectCgroups, removeCgroups, trackingGroup } from './system/cgroup.ts';
-import { readHiddenPaths } from './containers/hidden-paths.ts';
-import { readSeccomp } from './containers/seccomp.ts';
+import { readHiddenPaths } from './machines/oci/hidden-paths.ts';
+import { readSeccomp } from './machines/oci/seccomp.ts';
 import { readImage } from './system/read-image.ts';
 import { writeOnce } from './system/write-once.ts';
 import { keepProgramsIn } from './system/leash.ts';
@@ -63,10 +63,10 @@ import {
   openSandboxes,
   type SandboxParts,
 } from './sandboxes/open-sandboxes.ts';
-import type { ObserveStart } from './sandboxes/start-clock.ts';
+import type { ObserveStart } from './sandboxes/lifecycle/start-clock.ts';
 import { claimPlace, SharedStorage } from './sandboxes/moving/shared-storage.ts';
-import { DiskBases } from './microvm/disk/disk-bases.ts';
-import type { SharedMachines } from './microvm/microvm-host.ts';
+import { DiskBases } from './machines/qemu/disk/disk-bases.ts';
+import type { SharedMachines } from './machines/qemu/microvm-host.ts';
 import { ownPlaces } from './system/sandbox-places.ts';
 
 /** This host's identity, held by this process alone until `release`. */

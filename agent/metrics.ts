@@ -12,12 +12,12 @@ import {
 } from '../shared/metrics.ts';
 import { MiB } from '../shared/units.ts';
 import type { Host } from './host.ts';
-import type { IngressMetrics } from './ingress/ingress.ts';
-import type { JobDurations, JobWaits, JobWorker } from './jobs/job-worker.ts';
-import type { ControlLinks } from './links/control-link.ts';
-import type { ObjectDurations } from './objects/object-gateway.ts';
+import type { IngressMetrics } from './edge/ingress/ingress.ts';
+import type { JobDurations, JobWaits, JobWorker } from './control-link/job-worker.ts';
+import type { ControlLinks } from './control-link/control-link.ts';
+import type { ObjectDurations } from './edge/s3/object-gateway.ts';
 import { overduePrograms } from './system/spawn.ts';
-import { type ObserveStart, startPhases } from './sandboxes/start-clock.ts';
+import { type ObserveStart, startPhases } from './sandboxes/lifecycle/start-clock.ts';
 
 /**
  * The agent's own figures besides those of every process.

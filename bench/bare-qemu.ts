@@ -5,10 +5,10 @@ import { mkdir, rm } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { slotNamespaces } from '../agent/network/slot-namespace.ts';
-import { planSlot, type SlotPlan } from '../agent/network/slot.ts';
-import { guestNetwork } from '../agent/microvm/memory/guest-network.ts';
-import { GuestChannel } from '../agent/guest-link/guest-channel.ts';
+import { slotNamespaces } from '../agent/network/slots/slot-namespace.ts';
+import { planSlot, type SlotPlan } from '../agent/network/slots/slot.ts';
+import { guestNetwork } from '../agent/machines/qemu/memory/guest-network.ts';
+import { GuestChannel } from '../agent/machines/guest-link/guest-channel.ts';
 import { run } from '../agent/system/spawn.ts';
 import { newHostId } from '../shared/ids.ts';
 

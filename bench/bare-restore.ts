@@ -6,22 +6,22 @@ import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
 import { Socket } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { GuestChannel } from '../agent/guest-link/guest-channel.ts';
-import { connectSocket } from '../agent/machines/connect-socket.ts';
-import { addRootDisk } from '../agent/microvm/disk/root-disk.ts';
-import { guestNetwork } from '../agent/microvm/memory/guest-network.ts';
-import { continueMachine, loadDevices } from '../agent/microvm/memory/machine-state.ts';
-import type { Template } from '../agent/microvm/memory/template.ts';
+import { GuestChannel } from '../agent/machines/guest-link/guest-channel.ts';
+import { connectSocket } from '../agent/machines/shim/connect-socket.ts';
+import { addRootDisk } from '../agent/machines/qemu/disk/root-disk.ts';
+import { guestNetwork } from '../agent/machines/qemu/memory/guest-network.ts';
+import { continueMachine, loadDevices } from '../agent/machines/qemu/memory/machine-state.ts';
+import type { Template } from '../agent/machines/qemu/memory/template.ts';
 import {
   QEMU_FD,
   QEMU_PATH,
   qemuArguments,
   qemuProgram,
   RAM_PATH,
-} from '../agent/microvm/qemu/qemu-arguments.ts';
-import { QmpClient } from '../agent/microvm/qemu/qmp-client.ts';
-import { slotNamespaces } from '../agent/network/slot-namespace.ts';
-import { planSlot, type SlotPlan } from '../agent/network/slot.ts';
+} from '../agent/machines/qemu/process/qemu-arguments.ts';
+import { QmpClient } from '../agent/machines/qemu/process/qmp-client.ts';
+import { slotNamespaces } from '../agent/network/slots/slot-namespace.ts';
+import { planSlot, type SlotPlan } from '../agent/network/slots/slot.ts';
 import { holesPath, native } from '../agent/native/native.ts';
 import { newHostId } from '../shared/ids.ts';
 

@@ -9,7 +9,7 @@ import { containerSettings, createSandbox } from '../test/helpers/sandboxes.ts';
 import { hostIdOf } from '../test/helpers/host.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { waitFor } from '../test/helpers/wait.ts';
-import { planSlot } from '../agent/network/slot.ts';
+import { planSlot } from '../agent/network/slots/slot.ts';
 import { printComparison } from './statistics.ts';
 
 /*

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { chooseNodes } from '../agent/links/chosen-nodes.ts';
+import { chooseNodes } from '../agent/control-link/chosen-nodes.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { Daemon, type Environment } from '../test/helpers/daemon.ts';
 import { freePorts } from '../test/helpers/ports.ts';

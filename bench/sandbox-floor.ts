@@ -2,7 +2,7 @@ import assert from 'node:assert';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { paths } from '../agent/system/paths.ts';
-import { Template } from '../agent/microvm/memory/template.ts';
+import { Template } from '../agent/machines/qemu/memory/template.ts';
 import { MiB } from '../shared/units.ts';
 import { BareRestore, type Steps } from './bare-restore.ts';
 import { createOnce, newCreateTimes } from './create-once.ts';

@@ -1,5 +1,5 @@
 import assert from 'node:assert';
-import { type StartTimes, startPhases } from '../agent/sandboxes/start-clock.ts';
+import { type StartTimes, startPhases } from '../agent/sandboxes/lifecycle/start-clock.ts';
 import { waitFor } from '../test/helpers/wait.ts';
 import { logEvents, type SandboxBench } from './sandbox-bench.ts';
 import { printRows } from './statistics.ts';

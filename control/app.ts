@@ -7,7 +7,7 @@ import type { Logger } from '../shared/log.ts';
 import type { Histogram } from '../shared/metrics.ts';
 import type { ReadinessCheck } from '../shared/http/ops-server.ts';
 import type { ReplicaConfirmation } from '../shared/directory/replica-confirmation.ts';
-import type { Deps } from './services/deps.ts';
+import type { Deps } from './region/deps.ts';
 import { Authenticator } from '../shared/directory/authenticator.ts';
 import { BodyShares } from './http/body-shares.ts';
 import { audited, type AuditLogs } from './http/middleware/audit.ts';
@@ -18,12 +18,12 @@ import { renderErrors } from './http/middleware/errors.ts';
 import { requestLog } from './http/middleware/request-log.ts';
 import type { RequestState } from './http/middleware/request-state.ts';
 import { traceRequests } from './http/middleware/trace-requests.ts';
-import { type ConsoleOptions, mountConsole } from './console/mount-console.ts';
-import { serveDocs } from './docs/serve-docs.ts';
+import { type ConsoleOptions, mountConsole } from './site/console/mount-console.ts';
+import { serveDocs } from './site/docs/serve-docs.ts';
 import { openApiDocument } from './http/openapi.ts';
 import { changes, type Route } from './http/route.ts';
-import type { McpHost } from './mcp/open-mcp.ts';
-import { MCP_PATH, serveMcp } from './mcp/serve-mcp.ts';
+import type { McpHost } from './site/mcp/open-mcp.ts';
+import { MCP_PATH, serveMcp } from './site/mcp/serve-mcp.ts';
 import { routes } from './routes.ts';
 
 export interface AppOptions extends ConsoleOptions {

@@ -17,8 +17,8 @@ import {
 } from '../shared/settings/read-settings.ts';
 import { readTracing, type TracingConfig } from '../shared/settings/tracing-settings.ts';
 import { type CertificatePaths, checkCertificates } from '../shared/tls/certificates.ts';
-import type { ServiceSettings } from './services/deps.ts';
-import { readImageAliases } from './services/image-aliases.ts';
+import type { ServiceSettings } from './region/deps.ts';
+import { readImageAliases } from './region/image-aliases.ts';
 import { toRing } from '../shared/secrets.ts';
 
 export interface ControlConfig extends ServiceSettings {

@@ -16,23 +16,23 @@ import { settledWithin } from '../shared/settled-within.ts';
 import { openCertificates } from '../shared/tls/certificates.ts';
 import { observe } from '../shared/tracing/observe.ts';
 import { onShutdown } from '../shared/shutdown.ts';
-import { AgentHub, LINK_PATH } from './dispatch/agent-hub.ts';
-import { announceNode } from './dispatch/announce-node.ts';
+import { AgentHub, LINK_PATH } from './region/agent-hub.ts';
+import { announceNode } from './region/announce-node.ts';
 import { createApp } from './app.ts';
-import { ConsoleSessions } from './console/console-sessions.ts';
+import { ConsoleSessions } from './site/console/console-sessions.ts';
 import { checkControlConfig, type ControlConfig, readControlConfig } from './config.ts';
 import { openAccounting } from './accounting.ts';
-import { DirectorySpace } from './dispatch/directory-space.ts';
-import { DataProxy } from './dispatch/data-proxy.ts';
-import { FilesProxy } from './dispatch/files-proxy.ts';
-import { HostFinder } from './dispatch/host-finder.ts';
-import { JobDispatch } from './dispatch/job-dispatch.ts';
-import { LinkShare } from './dispatch/link-share.ts';
-import { ObjectProxy } from './dispatch/object-proxy.ts';
+import { DirectorySpace } from './region/directory-space.ts';
+import { DataProxy } from './region/data-proxy.ts';
+import { FilesProxy } from './region/files-proxy.ts';
+import { HostFinder } from './region/host-finder.ts';
+import { JobDispatch } from './region/job-dispatch.ts';
+import { LinkShare } from './region/link-share.ts';
+import { ObjectProxy } from './region/object-proxy.ts';
 import { createControlMetrics } from './metrics.ts';
 import { startPublicServer } from './http/public-server.ts';
-import { openMcp } from './mcp/open-mcp.ts';
-import type { ServeApi } from './mcp/own-api.ts';
+import { openMcp } from './site/mcp/open-mcp.ts';
+import type { ServeApi } from './site/mcp/own-api.ts';
 
 /** The time in which a node that is told to stop serves on, and load balancers take it out. */
 class Leaving {

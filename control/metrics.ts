@@ -7,8 +7,8 @@ import {
   Histogram,
   type Registry,
 } from '../shared/metrics.ts';
-import type { AgentHub } from './dispatch/agent-hub.ts';
-import type { DirectorySpace } from './dispatch/directory-space.ts';
+import type { AgentHub } from './region/agent-hub.ts';
+import type { DirectorySpace } from './region/directory-space.ts';
 
 /** Duration of requests by method, route pattern and status. */
 export type RequestDurations = Histogram<'method' | 'route' | 'status'>;

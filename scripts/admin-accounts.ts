@@ -1,5 +1,5 @@
 /* Commands of scripts/admin for accounts and their keys. */
-import { deleteApiKey } from '../control/services/delete-api-key.ts';
+import { deleteApiKey } from '../control/api/accounts/delete-api-key.ts';
 import type { AccountLimit } from '../shared/directory/account-limits.ts';
 import type { ApiKeyRecord } from '../shared/directory/api-keys.ts';
 import type { Directory } from '../shared/directory/directory.ts';

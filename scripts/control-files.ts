@@ -9,7 +9,7 @@ import { paths } from './local-paths.ts';
 /** Programs of the image. The worker and the pages' script are named by URLs, not by imports. */
 const ENTRIES = [
   'control/main.ts',
-  'control/docs/build-worker.ts',
+  'control/site/docs/build-worker.ts',
   'scripts/admin.ts',
   'scripts/is-ready.ts',
 ];

@@ -1,10 +1,10 @@
 import { readFile } from 'node:fs/promises';
 import { parseArgs } from 'node:util';
 import { paths } from '../agent/system/paths.ts';
-import { type ExecIntent, Journal } from '../agent/journal/journal.ts';
-import type { SandboxExecRow, SandboxRow } from '../agent/journal/sandbox-journal.ts';
-import type { SnapshotRow } from '../agent/journal/snapshot-journal.ts';
-import { planSlot } from '../agent/network/slot.ts';
+import { type ExecIntent, Journal } from '../agent/system/journal/journal.ts';
+import type { SandboxExecRow, SandboxRow } from '../agent/system/journal/sandbox-journal.ts';
+import type { SnapshotRow } from '../agent/system/journal/snapshot-journal.ts';
+import { planSlot } from '../agent/network/slots/slot.ts';
 import { toError } from '../shared/errors.ts';
 import { isTransitional } from '../shared/sandbox-lifecycle.ts';
 

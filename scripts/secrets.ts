@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { writeDurably } from '../agent/system/write-durably.ts';
-import { webhookSealContext } from '../control/webhooks/webhook-deliveries.ts';
+import { webhookSealContext } from '../control/region/webhooks/webhook-deliveries.ts';
 import type { Directory } from '../shared/directory/directory.ts';
 import type { DiskRecord } from '../shared/directory/disk-record.ts';
 import { toError } from '../shared/errors.ts';

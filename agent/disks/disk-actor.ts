@@ -6,7 +6,7 @@ import { LIMITS } from '../../shared/limits.ts';
 import type { StoredMount } from '../../shared/schemas/disk-mount.ts';
 import type { Logger } from '../../shared/log.ts';
 import { inSpan } from '../../shared/spans.ts';
-import type { DiskHoldJournal } from '../journal/disk-hold-journal.ts';
+import type { DiskHoldJournal } from '../system/journal/disk-hold-journal.ts';
 import type { Beat } from '../system/beat.ts';
 import { paths } from '../system/paths.ts';
 import type { StorageFence } from '../system/storage-fence.ts';
@@ -25,7 +25,7 @@ import { mountAlone } from './mount-alone.ts';
 import type { StorageCalls } from './storage-calls.ts';
 import { writeManifest } from './write-manifest.ts';
 import { Delegations } from './delegations.ts';
-import { Mailbox } from '../queues/mailbox.ts';
+import { Mailbox } from '../system/queues/mailbox.ts';
 
 export interface DiskActorDeps {
   readonly hostId: string;

@@ -1,7 +1,7 @@
 import type { DiskLease, DiskLeases } from '../../shared/directory/disk-leases.ts';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import type { DiskHoldJournal } from '../journal/disk-hold-journal.ts';
+import type { DiskHoldJournal } from '../system/journal/disk-hold-journal.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { DiskRef } from './disk-backing.ts';
 import type { DiskLayout } from './disk-layout.ts';

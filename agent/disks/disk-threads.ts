@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { LIMITS } from '../../shared/limits.ts';
-import { FairTurns } from '../queues/fair-turns.ts';
+import { FairTurns } from '../system/queues/fair-turns.ts';
 import { chosenPoolThreads } from '../system/environment.ts';
 
 /*

@@ -5,7 +5,7 @@ import { toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
-import { SerialQueue } from '../queues/serial-queue.ts';
+import { SerialQueue } from '../system/queues/serial-queue.ts';
 
 interface Disk {
   readonly accountId: string;

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
-import { SerialQueue } from '../queues/serial-queue.ts';
+import { SerialQueue } from '../system/queues/serial-queue.ts';
 import { sweepLoops } from './disk-mount.ts';
 
 /**

@@ -1,5 +1,5 @@
 /*
- * The frames of the channel to the host. agent/guest-link/guest-protocol.ts defines them too; a
+ * The frames of the channel to the host. guest-protocol.ts (agent/machines/) defines them too; a
  * test compares the numbers.
  *
  * A frame is u8 kind, u32 request, the fields of the kind, u32 CRC-32 of all before, everything

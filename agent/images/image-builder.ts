@@ -3,7 +3,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { sha256 } from '../../shared/secrets.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
-import { FairTurns, type Turn } from '../queues/fair-turns.ts';
+import { FairTurns, type Turn } from '../system/queues/fair-turns.ts';
 import type { HeldImage } from './built-image.ts';
 import {
   type BuildDeps,

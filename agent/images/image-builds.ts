@@ -3,7 +3,7 @@ import type { ImageBuildRef, ImageOutcome, Images } from '../../shared/directory
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
-import { repeatUntilDone } from '../queues/until-done.ts';
+import { repeatUntilDone } from '../system/queues/until-done.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { HostImages } from './open-images.ts';
 import { type BuildProgress, ImageFailure, type RegistryCredentials } from './image-source.ts';

@@ -8,7 +8,7 @@ import { parseJson } from '../../shared/json.ts';
 import type { Logger } from '../../shared/log.ts';
 import { compile } from '../../shared/validate.ts';
 import { mountReadOnly, unmountLeftover } from '../disks/disk-mount.ts';
-import { SerialQueue } from '../queues/serial-queue.ts';
+import { SerialQueue } from '../system/queues/serial-queue.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { syncPath, writeDurably } from '../system/write-durably.ts';
 import type { BuiltImage, HeldImage, ImageConfig, ImagePlatform } from './built-image.ts';

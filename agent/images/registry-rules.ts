@@ -1,8 +1,8 @@
 import { lookup } from 'node:dns/promises';
 import { isIPv4 } from 'node:net';
 import { errnoOf } from '../../shared/errors.ts';
-import { AddressGuard } from '../egress/address-guard.ts';
-import { CLOSED_NETWORKS, PRIVATE_NETWORKS } from '../network/closed-networks.ts';
+import { AddressGuard } from '../network/egress/address-guard.ts';
+import { CLOSED_NETWORKS, PRIVATE_NETWORKS } from '../network/slots/closed-networks.ts';
 
 const HTTPS_PORT = 443;
 const HTTP_PORT = 80;

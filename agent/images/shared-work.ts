@@ -1,4 +1,4 @@
-import type { Turn } from '../queues/fair-turns.ts';
+import type { Turn } from '../system/queues/fair-turns.ts';
 
 /** Somebody who waits for shared work. */
 export interface Waiting<P> {

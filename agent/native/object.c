@@ -7,7 +7,7 @@
  *     bytes is also read whole and closed again, unless its content could have changed meanwhile
  *     without another status.
  *     The buffer begins with `struct object_head`; the attribute and the content follow.
- *     agent/objects/store/opened-object.ts reads it.
+ *     agent/edge/s3/store/opened-object.ts reads it.
  */
 #define _GNU_SOURCE
 #include "object.h"

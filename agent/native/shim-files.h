@@ -1,7 +1,7 @@
 /*
  * Work of every shim besides starting its machine: it reports how the start went, listens at
  * sockets, and records which processes the machine is and how it ended. The files lie in the
- * working directory, the machine's run directory (agent/machines/shim-files.ts reads them).
+ * working directory, the machine's run directory (agent/machines/shim/shim-files.ts reads them).
  */
 #pragma once
 

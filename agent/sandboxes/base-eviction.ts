@@ -3,7 +3,7 @@ import { ignoring, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
-import type { SharedBases } from './machine-driver.ts';
+import type { SharedBases } from '../machines/driver.ts';
 import type { HostWatch } from './moving/host-watch.ts';
 import type { Place, SharedStorage } from './moving/shared-storage.ts';
 

@@ -1,17 +1,17 @@
 import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
-import type { SandboxJournal } from '../journal/sandbox-journal.ts';
-import { repeatUntilDone } from '../queues/until-done.ts';
+import type { SandboxJournal } from '../system/journal/sandbox-journal.ts';
+import { repeatUntilDone } from '../system/queues/until-done.ts';
 import { failpoint } from '../system/failpoint.ts';
-import type { MachineDriver } from './machine-driver.ts';
+import type { MachineDriver } from '../machines/driver.ts';
 import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
-import type { SandboxAdopter } from './sandbox-adopter.ts';
-import type { SandboxDepartures } from './sandbox-departures.ts';
-import type { SandboxMounts } from './sandbox-mounts.ts';
+import type { SandboxAdopter } from './moving/sandbox-adopter.ts';
+import type { SandboxDepartures } from './moving/sandbox-departures.ts';
+import type { SandboxMounts } from '../machines/attachments.ts';
 import type { SandboxRegistry } from './sandbox-registry.ts';
-import type { Snapshots } from './snapshots.ts';
-import type { UidPool } from './uid-pool.ts';
+import type { Snapshots } from './snapshots/snapshots.ts';
+import type { UidPool } from './holds/uid-pool.ts';
 
 export interface RecoveryDeps {
   readonly registry: SandboxRegistry;

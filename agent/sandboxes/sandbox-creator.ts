@@ -1,12 +1,12 @@
-import type { SandboxRow } from '../journal/sandbox-journal.ts';
+import type { SandboxRow } from '../system/journal/sandbox-journal.ts';
 import { isDeepStrictEqual } from 'node:util';
 import { AppError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
-import { refuseIfDeep } from './fork-tree.ts';
-import type { HostCapacity } from './host-capacity.ts';
-import { toBase } from './wait-for-image.ts';
+import { refuseIfDeep } from './holds/fork-tree.ts';
+import type { HostCapacity } from './holds/host-capacity.ts';
+import { toBase } from './lifecycle/wait-for-image.ts';
 import {
   type NewFork,
   type NewFromSnapshot,
@@ -14,16 +14,16 @@ import {
   type NewSandbox,
   type Origin,
   type Owner,
-} from './new-sandbox.ts';
-import type { PrewarmedMachine, PrewarmedMachines } from './prewarmed-machines.ts';
-import type { SandboxActor } from './sandbox-actor.ts';
-import type { Copied, Inherited } from './sandbox-creation.ts';
-import type { SandboxImages } from './sandbox-images.ts';
-import type { SandboxPolicies } from './sandbox-policies.ts';
+} from './lifecycle/new-sandbox.ts';
+import type { PrewarmedMachine, PrewarmedMachines } from './prewarming/prewarmed-machines.ts';
+import type { SandboxActor } from './lifecycle/sandbox-actor.ts';
+import type { Copied, Inherited } from './lifecycle/sandbox-creation.ts';
+import type { SandboxImages } from './holds/sandbox-images.ts';
+import type { SandboxPolicies } from './holds/sandbox-policies.ts';
 import type { SandboxRef, SandboxRegistry } from './sandbox-registry.ts';
-import type { Snapshot } from './snapshot.ts';
-import type { NewSnapshot, Snapshots } from './snapshots.ts';
-import type { UidPool } from './uid-pool.ts';
+import type { Snapshot } from './snapshots/snapshot.ts';
+import type { NewSnapshot, Snapshots } from './snapshots/snapshots.ts';
+import type { UidPool } from './holds/uid-pool.ts';
 
 export interface SandboxCreatorDeps {
   readonly registry: SandboxRegistry;

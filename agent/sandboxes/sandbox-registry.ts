@@ -4,19 +4,19 @@ import type { SandboxUsage } from '../../shared/jobs/sandbox-kinds.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { isServing, type SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import { paths } from '../system/paths.ts';
-import type { SandboxExecState, SandboxRow } from '../journal/sandbox-journal.ts';
-import { dependentForksOf, type DependentForks, type Family, familyOf } from './fork-tree.ts';
+import type { SandboxExecState, SandboxRow } from '../system/journal/sandbox-journal.ts';
+import { dependentForksOf, type DependentForks, type Family, familyOf } from './holds/fork-tree.ts';
 import { shutDown } from './shut-down.ts';
 import type { OutputPlace } from './execs/exec-output.ts';
 import { SandboxExecs } from './execs/sandbox-execs.ts';
 import { onAnyThread } from './execs/shared-threads.ts';
 import { SandboxProcesses } from './processes/sandbox-processes.ts';
-import { isMoving } from './action-gate.ts';
-import type { HostedSandboxes } from './hosted-sandboxes.ts';
-import { SandboxActor } from './sandbox-actor.ts';
-import type { SandboxActorDeps } from './sandbox-context.ts';
+import { isMoving } from './lifecycle/action-gate.ts';
+import type { HostedSandboxes } from './lifecycle/hosted-sandboxes.ts';
+import { SandboxActor } from './lifecycle/sandbox-actor.ts';
+import type { SandboxActorDeps } from './lifecycle/sandbox-context.ts';
 import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
-import type { SnapshotRef, Snapshots } from './snapshots.ts';
+import type { SnapshotRef, Snapshots } from './snapshots/snapshots.ts';
 
 export interface SandboxRegistryDeps extends SandboxActorDeps {
   /** Undefined: the sandboxes stay on this host. */

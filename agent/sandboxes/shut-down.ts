@@ -1,7 +1,7 @@
 import { toError } from '../../shared/errors.ts';
 import { isServing } from '../../shared/sandbox-lifecycle.ts';
-import type { SandboxActor } from './sandbox-actor.ts';
-import type { SandboxActorDeps } from './sandbox-context.ts';
+import type { SandboxActor } from './lifecycle/sandbox-actor.ts';
+import type { SandboxActorDeps } from './lifecycle/sandbox-context.ts';
 
 /**
  * Ends a sandbox's machine for the host's shutdown: pauses it where memory is safe then, else stops

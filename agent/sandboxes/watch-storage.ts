@@ -1,7 +1,7 @@
 import { AppError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import { StorageWatch } from '../../shared/storage-watch.ts';
-import type { Journal } from '../journal/journal.ts';
+import type { Journal } from '../system/journal/journal.ts';
 import type { SharedStorage } from './moving/shared-storage.ts';
 
 /** Watches the storage of sandboxes. @param shared undefined: they lie in the data directory */

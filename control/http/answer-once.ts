@@ -6,7 +6,7 @@ import type { FairShares, Place } from '../../shared/fair-shares.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { seal, sha256, tryUnseal } from '../../shared/secrets.ts';
 import type { ClusterConfig } from '../../shared/settings/cluster-config.ts';
-import type { Deps, ServiceSettings } from '../services/deps.ts';
+import type { Deps, ServiceSettings } from '../region/deps.ts';
 import { statusOf, toCallerError } from './error-status.ts';
 import { textLength } from './long-answer.ts';
 import type { Reply } from './route.ts';

@@ -8,7 +8,7 @@ import {
 } from '../../shared/http/http-server.ts';
 import { renderObjectRefusal } from '../../shared/http/object-error.ts';
 import { LIMITS } from '../../shared/limits.ts';
-import { isObjectPath, type ObjectProxy } from '../dispatch/object-proxy.ts';
+import { isObjectPath, type ObjectProxy } from '../region/object-proxy.ts';
 
 type Options = Omit<HttpServerOptions, 'headerBytesMax' | 'render'>;
 

@@ -5,7 +5,7 @@ import type { Caller } from '../../shared/directory/api-keys.ts';
 import type { ErrorCode } from '../../shared/errors.ts';
 import type { KeyScope } from '../../shared/key-scopes.ts';
 import type { ActivityType } from '../../shared/activity-types.ts';
-import type { Deps } from '../services/deps.ts';
+import type { Deps } from '../region/deps.ts';
 
 /** The groups of endpoints, with what they are about. */
 export const tags = {

@@ -3,7 +3,7 @@
  * table of its connections.
  */
 import { readFile } from 'node:fs/promises';
-import { NFT } from '../../agent/network/nft.ts';
+import { NFT } from '../../agent/network/slots/nft.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { failed, type Finding, ok, warning } from './finding.ts';

@@ -2,7 +2,7 @@
 import { access, constants, readFile, statfs } from 'node:fs/promises';
 import { release } from 'node:os';
 import { dirname } from 'node:path';
-import { NFT } from '../../agent/network/nft.ts';
+import { NFT } from '../../agent/network/slots/nft.ts';
 import { detectCgroups } from '../../agent/system/cgroup.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { GiB } from '../../shared/units.ts';

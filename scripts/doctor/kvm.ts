@@ -3,7 +3,7 @@ import { access, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
-import { probe, readChoice } from '../../agent/microvm/qemu/accelerator.ts';
+import { probe, readChoice } from '../../agent/machines/qemu/process/accelerator.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
 import type { AcceleratorChoice } from '../../shared/schemas/host.ts';
 import type { Env } from '../env-file.ts';

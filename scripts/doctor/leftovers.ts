@@ -1,7 +1,7 @@
 /* Finds processes, groups and networks that an agent has left on this host. */
 import { access, readdir, readFile, stat } from 'node:fs/promises';
-import { planRouter } from '../../agent/network/router-plan.ts';
-import { hasNamespace, slotsWithNamespace } from '../../agent/network/slot-namespace.ts';
+import { planRouter } from '../../agent/network/slots/router-plan.ts';
+import { hasNamespace, slotsWithNamespace } from '../../agent/network/slots/slot-namespace.ts';
 import { detectCgroups, processesBelow, trackingGroup } from '../../agent/system/cgroup.ts';
 import { paths } from '../../agent/system/paths.ts';
 import { runDirectoryOf } from '../../agent/system/run-directory.ts';

@@ -9,7 +9,7 @@ export const Timestamp = Type.String(TIMESTAMP);
 
 export const timestamp = (description: string) => Type.String({ ...TIMESTAMP, description });
 
-/** How long a credential works; `parseTtl` (control/services/credential-ends.ts) reads it. */
+/** How long a credential works; `parseTtl` (control/http/credential-ends.ts) reads it. */
 export const ttl = (description: string, example: string) =>
   Type.String({
     minLength: 1,

@@ -2,10 +2,10 @@
 import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
-import type { Machine, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
-import type { MicrovmDriver } from '../../agent/microvm/microvm-driver.ts';
+import type { Machine, MachineSpec } from '../../agent/machines/driver.ts';
+import type { MicrovmDriver } from '../../agent/machines/qemu/microvm-driver.ts';
 import { paths } from '../../agent/system/paths.ts';
-import { readChain } from '../../agent/microvm/disk/disk-chain.ts';
+import { readChain } from '../../agent/machines/qemu/disk/disk-chain.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';

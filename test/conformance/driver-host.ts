@@ -1,4 +1,4 @@
-import type { MachineDriver, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
+import type { MachineDriver, MachineSpec } from '../../agent/machines/driver.ts';
 
 /** A host for the machines of one driver; what tests do to it from outside of the agent. */
 export interface DriverHost extends AsyncDisposable {

@@ -1,7 +1,7 @@
 /* Machines on an image other than the host's default one, whichever driver runs them. */
 import { join } from 'node:path';
 import type { TestFn } from 'ava';
-import type { MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
+import type { MachineSpec } from '../../agent/machines/driver.ts';
 import { erase, outputOf } from '../helpers/machines.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 import { makeTinyImage } from '../helpers/tiny-image.ts';

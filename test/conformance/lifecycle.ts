@@ -2,9 +2,9 @@
 import assert from 'node:assert';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ExecutionContext, TestFn } from 'ava';
-import { BootError, type Machine, type MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
-import type { MachineDriver } from '../../agent/sandboxes/machine-driver.ts';
-import { FairTurns } from '../../agent/queues/fair-turns.ts';
+import { BootError, type Machine, type MachineSpec } from '../../agent/machines/driver.ts';
+import type { MachineDriver } from '../../agent/machines/driver.ts';
+import { FairTurns } from '../../agent/system/queues/fair-turns.ts';
 import { begin, boot, erase, outputOf } from '../helpers/machines.ts';
 import type { DriverHost } from './driver-host.ts';
 

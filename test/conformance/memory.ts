@@ -2,7 +2,7 @@
 import assert from 'node:assert';
 import { randomUUID } from 'node:crypto';
 import type { ExecutionContext, TestFn } from 'ava';
-import type { Machine, MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
+import type { Machine, MachineSpec } from '../../agent/machines/driver.ts';
 import { boot, erase, outputOf } from '../helpers/machines.ts';
 import { type DriverContext, ownSpec, ownSpecs } from './lifecycle.ts';
 

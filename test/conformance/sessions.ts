@@ -1,6 +1,6 @@
 /* Promises of process sessions with every driver, besides those of its lifecycle. */
 import type { ExecutionContext, TestFn } from 'ava';
-import type { Machine } from '../../agent/sandboxes/machine-driver.ts';
+import type { Machine } from '../../agent/machines/driver.ts';
 import { SandboxProcesses } from '../../agent/sandboxes/processes/sandbox-processes.ts';
 import { createLogger } from '../../shared/log.ts';
 import { boot } from '../helpers/machines.ts';

@@ -1,6 +1,6 @@
 /* The fuzzer finds defects that are planted, and finds them again with the same seed. */
 import test from 'ava';
-import { parseRanges } from '../../agent/objects/protocol/byte-ranges.ts';
+import { parseRanges } from '../../agent/edge/s3/protocol/byte-ranges.ts';
 import { fuzz } from './engine.ts';
 import type { Target } from './target.ts';
 

@@ -9,7 +9,7 @@ import {
   SubjectAlternativeNameExtension,
   X509Certificate,
   X509CertificateGenerator,
-} from '../../agent/egress/x509.ts';
+} from '../../agent/network/egress/x509.ts';
 import { DAY_MS } from '../../shared/units.ts';
 
 const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const;

@@ -1,18 +1,18 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { chmod, mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { CAPABILITIES } from '../../agent/containers/bundle.ts';
+import { CAPABILITIES } from '../../agent/machines/oci/bundle.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
 import {
   closeTails,
   Container,
   type ContainerHost,
   type ContainerMount,
-} from '../../agent/containers/container.ts';
-import { UserRanges } from '../../agent/containers/container-users.ts';
-import { readHiddenPaths } from '../../agent/containers/hidden-paths.ts';
-import { OutputTurns } from '../../agent/containers/output-turns.ts';
-import { readSeccomp } from '../../agent/containers/seccomp.ts';
+} from '../../agent/commands/container.ts';
+import { UserRanges } from '../../agent/machines/oci/container-users.ts';
+import { readHiddenPaths } from '../../agent/machines/oci/hidden-paths.ts';
+import { OutputTurns } from '../../agent/commands/output-turns.ts';
+import { readSeccomp } from '../../agent/machines/oci/seccomp.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { temporaryDirectory } from './temporary.ts';
 import { MiB } from '../../shared/units.ts';

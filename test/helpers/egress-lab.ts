@@ -17,12 +17,12 @@ import {
 } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { connect as connectTls, createSecureContext, type TLSSocket } from 'node:tls';
-import { AddressGuard } from '../../agent/egress/address-guard.ts';
-import { authorityOf } from '../../agent/egress/authority.ts';
-import { EgressServer } from '../../agent/egress/egress-server.ts';
-import type { AuthorityKeys } from '../../agent/egress/egress-settings.ts';
-import { LeafCertificates } from '../../agent/egress/leaf-certificates.ts';
-import { Resolver } from '../../agent/egress/resolver.ts';
+import { AddressGuard } from '../../agent/network/egress/address-guard.ts';
+import { authorityOf } from '../../agent/network/egress/authority.ts';
+import { EgressServer } from '../../agent/network/egress/egress-server.ts';
+import type { AuthorityKeys } from '../../agent/network/egress/egress-settings.ts';
+import { LeafCertificates } from '../../agent/network/egress/leaf-certificates.ts';
+import { Resolver } from '../../agent/network/egress/resolver.ts';
 import { toEgressRules } from '../../shared/network/egress-rules.ts';
 import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
 import type { EgressPolicy } from '../../shared/schemas/network-policy.ts';

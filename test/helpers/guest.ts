@@ -8,9 +8,12 @@ import { randomUUID } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
 import { readdir, readFile } from 'node:fs/promises';
 import { type Duplex, duplexPair } from 'node:stream';
-import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
-import type { ProcessEnd } from '../../agent/guest-link/process-end.ts';
-import type { GuestProcessSpec, GuestSettings } from '../../agent/guest-link/guest-types.ts';
+import { GuestChannel } from '../../agent/machines/guest-link/guest-channel.ts';
+import type { ProcessEnd } from '../../agent/machines/guest-link/process-end.ts';
+import type {
+  GuestProcessSpec,
+  GuestSettings,
+} from '../../agent/machines/guest-link/guest-types.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { isFull } from './full.ts';
 

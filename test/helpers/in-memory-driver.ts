@@ -3,12 +3,12 @@
  * order what the driver of virtual machines does, and passes the same tests (test/conformance). At
  * each step a test may have it wait, fail, or never go on, as if its agent had been killed there.
  */
-import type { MachineMount } from '../../agent/sandboxes/sandbox-mounts.ts';
+import type { MachineMount } from '../../agent/machines/attachments.ts';
 import { AppError } from '../../shared/errors.ts';
 import { sandboxIdPattern } from '../../shared/ids.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
-import type { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
-import { GuestUnavailableError } from '../../agent/guest-link/guest-errors.ts';
+import type { GuestChannel } from '../../agent/machines/guest-link/guest-channel.ts';
+import { GuestUnavailableError } from '../../agent/machines/guest-link/guest-errors.ts';
 import {
   BootError,
   type Machine,
@@ -19,7 +19,7 @@ import {
   type MachineUsage,
   type MachineOwner,
   type MachineSpec,
-} from '../../agent/sandboxes/machine-driver.ts';
+} from '../../agent/machines/driver.ts';
 import { InMemoryGuestLink } from './in-memory-guest-link.ts';
 import type { InMemoryHost, InMemoryVm } from './in-memory-host.ts';
 

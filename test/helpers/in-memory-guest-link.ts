@@ -1,9 +1,9 @@
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { runInBackground } from '../../shared/background.ts';
-import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
-import { GuestLink } from '../../agent/guest-link/guest-link.ts';
-import type { GuestProcessRecord } from '../../agent/guest-link/guest-protocol.ts';
+import { GuestChannel } from '../../agent/machines/guest-link/guest-channel.ts';
+import { GuestLink } from '../../agent/machines/guest-link/guest-link.ts';
+import type { GuestProcessRecord } from '../../agent/machines/guest-link/guest-protocol.ts';
 
 const REOPEN_AFTER_MS = 100;
 

@@ -5,7 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { duplexPair, type Duplex } from 'node:stream';
-import { FrameSplitter } from '../../agent/guest-link/frame-splitter.ts';
+import { FrameSplitter } from '../../agent/machines/guest-link/frame-splitter.ts';
 import {
   decodeHostFrame,
   encodeGuestFrame,
@@ -15,7 +15,7 @@ import {
   type HostFrame,
   PROCESS_FLAGS,
   processRecordBytes,
-} from '../../agent/guest-link/guest-protocol.ts';
+} from '../../agent/machines/guest-link/guest-protocol.ts';
 
 /** A hook that the guest takes for a frame that it does not know. */
 export const UNKNOWN_HOOK = 'unknown';

@@ -8,7 +8,7 @@ import {
   ImageFailure,
   type ImageSource,
 } from '../../agent/images/image-source.ts';
-import { SandboxImages } from '../../agent/sandboxes/sandbox-images.ts';
+import { SandboxImages } from '../../agent/sandboxes/holds/sandbox-images.ts';
 
 export const DIGEST = `sha256:${'a'.repeat(64)}`;
 

@@ -1,5 +1,5 @@
-import { planSlot } from '../../agent/network/slot.ts';
-import type { MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
+import { planSlot } from '../../agent/network/slots/slot.ts';
+import type { MachineSpec } from '../../agent/machines/driver.ts';
 import { newHostId } from '../../shared/ids.ts';
 import type { DriverHost } from '../conformance/driver-host.ts';
 import { type Gate, InMemoryDriver } from './in-memory-driver.ts';

@@ -2,7 +2,7 @@ import type {
   MachineMount,
   MountingSandbox,
   SandboxMounts,
-} from '../../agent/sandboxes/sandbox-mounts.ts';
+} from '../../agent/machines/attachments.ts';
 import type { SandboxMount } from '../../shared/schemas/sandbox-mount.ts';
 
 /** Disks that sandboxes hold, without any disk. */

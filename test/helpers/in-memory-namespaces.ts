@@ -1,4 +1,4 @@
-import type { SlotNamespaces } from '../../agent/network/slot-namespace.ts';
+import type { SlotNamespaces } from '../../agent/network/slots/slot-namespace.ts';
 
 /** Network slots of which only the numbers are there. */
 export class InMemoryNamespaces implements SlotNamespaces {

@@ -1,5 +1,5 @@
 import type { LearntAddresses, SlotPolicies } from '../../agent/network/policy/slot-policies.ts';
-import type { SlotPlan } from '../../agent/network/slot.ts';
+import type { SlotPlan } from '../../agent/network/slots/slot.ts';
 import type { NetworkDecision } from '../../shared/schemas/network-decision.ts';
 import type { NetworkPolicy } from '../../shared/schemas/network-policy.ts';
 

@@ -1,8 +1,8 @@
 import { readdir, readFile, readlink, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { NFT, runWithin } from '../../agent/network/nft.ts';
-import { planRouter } from '../../agent/network/router-plan.ts';
-import { hasNamespace, slotsWithNamespace } from '../../agent/network/slot-namespace.ts';
+import { NFT, runWithin } from '../../agent/network/slots/nft.ts';
+import { planRouter } from '../../agent/network/slots/router-plan.ts';
+import { hasNamespace, slotsWithNamespace } from '../../agent/network/slots/slot-namespace.ts';
 import { mountsBelow } from '../../agent/system/mount-table.ts';
 import { runDirectoryOf } from '../../agent/system/run-directory.ts';
 import type { Environment } from './daemon.ts';

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { MachineSpec } from '../../agent/sandboxes/machine-driver.ts';
+import type { MachineSpec } from '../../agent/machines/driver.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 
 /** The spec of a new, small machine. */

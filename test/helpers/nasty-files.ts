@@ -1,6 +1,6 @@
 /*
  * Random files and patterns of grep -E of the same few words, so that many match and many nearly
- * do: for the text by which the search program leaves out files (agent/execs/required-text.ts).
+ * do: for the text by which the search program leaves out files (agent/commands/required-text.ts).
  */
 import { KiB, MiB } from '../../shared/units.ts';
 import * as fc from './fast-check.ts';

@@ -1,4 +1,4 @@
-import type { SandboxMounts } from '../../agent/sandboxes/sandbox-mounts.ts';
+import type { SandboxMounts } from '../../agent/machines/attachments.ts';
 
 /** Stands for a host whose sandboxes mount no disks. */
 export const noMounts: SandboxMounts = {

@@ -1,10 +1,10 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { BucketDisk } from '../../agent/buckets/bucket-disk.ts';
-import { S3Bucket } from '../../agent/buckets/s3-bucket.ts';
+import { BucketDisk } from '../../agent/disks/buckets/bucket-disk.ts';
+import { S3Bucket } from '../../agent/disks/buckets/s3-bucket.ts';
 import type { DiskLayout } from '../../agent/disks/disk-layout.ts';
-import type { ObjectStore } from '../../agent/objects/store/object-store.ts';
-import { FairTurns } from '../../agent/queues/fair-turns.ts';
+import type { ObjectStore } from '../../agent/edge/s3/store/object-store.ts';
+import { FairTurns } from '../../agent/system/queues/fair-turns.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { createLogger } from '../../shared/log.ts';

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
-import { runWithin } from '../../agent/network/nft.ts';
+import { runWithin } from '../../agent/network/slots/nft.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { claimNetwork } from './claim-network.ts';
 import type { Environment } from './daemon.ts';

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
-import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
-import { GuestLink } from '../../agent/guest-link/guest-link.ts';
-import type { GuestProcessRecord } from '../../agent/guest-link/guest-protocol.ts';
-import { Journal } from '../../agent/journal/journal.ts';
+import { GuestChannel } from '../../agent/machines/guest-link/guest-channel.ts';
+import { GuestLink } from '../../agent/machines/guest-link/guest-link.ts';
+import type { GuestProcessRecord } from '../../agent/machines/guest-link/guest-protocol.ts';
+import { Journal } from '../../agent/system/journal/journal.ts';
 import { SandboxExecs, type SandboxExecSpec } from '../../agent/sandboxes/execs/sandbox-execs.ts';
 import { onAnyThread } from '../../agent/sandboxes/execs/shared-threads.ts';
 import { createLogger } from '../../shared/log.ts';

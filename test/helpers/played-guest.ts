@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { duplexPair, type Duplex } from 'node:stream';
-import { FrameSplitter } from '../../agent/guest-link/frame-splitter.ts';
+import { FrameSplitter } from '../../agent/machines/guest-link/frame-splitter.ts';
 import {
   decodeHostFrame,
   encodeGuestFrame,
@@ -9,7 +9,7 @@ import {
   processRecordBytes,
   type GuestFrame,
   type HostFrame,
-} from '../../agent/guest-link/guest-protocol.ts';
+} from '../../agent/machines/guest-link/guest-protocol.ts';
 
 /** The far side, played by the test: answers what it is told to and says whatever it likes. */
 export class PlayedGuest {

@@ -9,19 +9,19 @@ import { join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { native } from '../../agent/native/native.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
-import { connectSocket } from '../../agent/machines/connect-socket.ts';
-import { GuestChannel } from '../../agent/guest-link/guest-channel.ts';
+import { connectSocket } from '../../agent/machines/shim/connect-socket.ts';
+import { GuestChannel } from '../../agent/machines/guest-link/guest-channel.ts';
 import {
   launch,
   vmCgroup,
   type LaunchMemory,
   type VmHost,
-} from '../../agent/microvm/qemu/launch.ts';
-import { machinePaths } from '../../agent/microvm/qemu/machine-directory.ts';
-import type { MachineProcess } from '../../agent/microvm/memory/machine-state.ts';
-import { QmpClient } from '../../agent/microvm/qemu/qmp-client.ts';
-import { prepareRootDisk } from '../../agent/microvm/disk/root-disk.ts';
-import { readIdentity, runPaths } from '../../agent/machines/shim-files.ts';
+} from '../../agent/machines/qemu/process/launch.ts';
+import { machinePaths } from '../../agent/machines/qemu/process/machine-directory.ts';
+import type { MachineProcess } from '../../agent/machines/qemu/memory/machine-state.ts';
+import { QmpClient } from '../../agent/machines/qemu/process/qmp-client.ts';
+import { prepareRootDisk } from '../../agent/machines/qemu/disk/root-disk.ts';
+import { readIdentity, runPaths } from '../../agent/machines/shim/shim-files.ts';
 import { collect, guestSettings, processSpec } from './guest.ts';
 import { temporaryDirectory } from './temporary.ts';
 

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { SandboxRow } from '../../agent/journal/sandbox-journal.ts';
+import type { SandboxRow } from '../../agent/system/journal/sandbox-journal.ts';
 import { newAccountId, newDiskId, newHostId, newSandboxId } from '../../shared/ids.ts';
 import type { SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
 

@@ -1,7 +1,7 @@
 import { type Job, Worker } from 'bullmq';
 import { pino } from 'pino';
-import { ConnectionKeys } from '../../agent/links/connection-keys.ts';
-import { ControlLinks } from '../../agent/links/control-link.ts';
+import { ConnectionKeys } from '../../agent/control-link/connection-keys.ts';
+import { ControlLinks } from '../../agent/control-link/control-link.ts';
 import { repeatInBackground } from '../../shared/background.ts';
 import type { ControlNodes } from '../../shared/directory/control-nodes.ts';
 import { queues } from '../../shared/directory/keys.ts';

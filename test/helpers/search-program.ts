@@ -4,7 +4,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
-import { SearchOutput } from '../../agent/execs/search-output.ts';
+import { SearchOutput } from '../../agent/commands/search-output.ts';
 import { toolsRoot } from '../../agent/native/native.ts';
 import type { FoundLine } from './searches.ts';
 

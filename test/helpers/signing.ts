@@ -1,8 +1,8 @@
 import { createHash, createHmac } from 'node:crypto';
-import { deriveSigningKey } from '../../agent/objects/auth/sigv4-key.ts';
-import { readSignature, verifySignature } from '../../agent/objects/auth/sigv4.ts';
-import type { RequestHead } from '../../agent/objects/auth/canonical-request.ts';
-import { S3Error } from '../../agent/objects/protocol/errors.ts';
+import { deriveSigningKey } from '../../agent/edge/s3/auth/sigv4-key.ts';
+import { readSignature, verifySignature } from '../../agent/edge/s3/auth/sigv4.ts';
+import type { RequestHead } from '../../agent/edge/s3/auth/canonical-request.ts';
+import { S3Error } from '../../agent/edge/s3/protocol/errors.ts';
 
 /** The credentials and the day of the examples in AWS's documentation. */
 export const ACCESS_KEY_ID = 'AKIAIOSFODNN7EXAMPLE';

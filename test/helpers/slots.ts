@@ -2,15 +2,15 @@ import { randomBytes } from 'node:crypto';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { pino } from 'pino';
-import { SlotPool } from '../../agent/network/slot-pool.ts';
+import { SlotPool } from '../../agent/network/slots/slot-pool.ts';
 import {
   removeSlot,
   slotsWithNamespace,
   type SlotKind,
   type SlotNamespaces,
   slotNamespaces,
-} from '../../agent/network/slot-namespace.ts';
-import { planSlot, type SlotPlan } from '../../agent/network/slot.ts';
+} from '../../agent/network/slots/slot-namespace.ts';
+import { planSlot, type SlotPlan } from '../../agent/network/slots/slot.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { newHostId } from '../../shared/ids.ts';
 

@@ -4,8 +4,8 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { hostArchitecture } from '../../agent/microvm/qemu/launch.ts';
-import { qemuProgram } from '../../agent/microvm/qemu/qemu-arguments.ts';
+import { hostArchitecture } from '../../agent/machines/qemu/process/launch.ts';
+import { qemuProgram } from '../../agent/machines/qemu/process/qemu-arguments.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { MiB } from '../../shared/units.ts';
 

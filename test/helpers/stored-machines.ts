@@ -23,7 +23,7 @@ import {
   type MachineOwner,
   type MachineSpec,
   type SharedBases,
-} from '../../agent/sandboxes/machine-driver.ts';
+} from '../../agent/machines/driver.ts';
 import {
   copyBase,
   findBase,
@@ -31,10 +31,10 @@ import {
   moveBase,
   readBase,
   sharedBases,
-} from '../../agent/microvm/disk/disk-base.ts';
-import type { DiskBases } from '../../agent/microvm/disk/disk-bases.ts';
+} from '../../agent/machines/qemu/disk/disk-base.ts';
+import type { DiskBases } from '../../agent/machines/qemu/disk/disk-bases.ts';
 import { native } from '../../agent/native/native.ts';
-import type { SlotNamespaces } from '../../agent/network/slot-namespace.ts';
+import type { SlotNamespaces } from '../../agent/network/slots/slot-namespace.ts';
 import { failpoint } from '../../agent/system/failpoint.ts';
 import { errnoOf } from '../../shared/errors.ts';
 import { type Gate, InMemoryDriver } from './in-memory-driver.ts';

@@ -1,7 +1,7 @@
 import type { Redis } from 'ioredis';
-import type { SandboxActor } from '../../agent/sandboxes/sandbox-actor.ts';
-import type { NewSandbox } from '../../agent/sandboxes/new-sandbox.ts';
-import type { SandboxSettings } from '../../agent/sandboxes/settings.ts';
+import type { SandboxActor } from '../../agent/sandboxes/lifecycle/sandbox-actor.ts';
+import type { NewSandbox } from '../../agent/sandboxes/lifecycle/new-sandbox.ts';
+import type { SandboxSettings } from '../../agent/sandboxes/holds/settings.ts';
 import type { SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import { FakeTime } from './fake-time.ts';
 import { HostedSandboxes, type HostTraits } from './hosted-sandboxes.ts';

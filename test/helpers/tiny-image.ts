@@ -6,7 +6,7 @@ import { mkdir, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
-import type { MachineImage } from '../../agent/sandboxes/machine-driver.ts';
+import type { MachineImage } from '../../agent/machines/driver.ts';
 import { run } from '../../agent/system/spawn.ts';
 import { GiB } from '../../shared/units.ts';
 import type { TestLayer } from './registry.ts';

@@ -1,6 +1,6 @@
 /* Records of a version's parts, as test/fixtures/versions has them (docs/decisions/0083). */
 import { DatabaseSync } from 'node:sqlite';
-import { Journal } from '../../agent/journal/journal.ts';
+import { Journal } from '../../agent/system/journal/journal.ts';
 import { errorCodes } from '../../shared/errors.ts';
 import { newDiskId, newJobId, newRequestId, newSandboxId } from '../../shared/ids.ts';
 import { JobSeal } from '../../shared/jobs/job-seal.ts';

@@ -4,10 +4,10 @@ import { cp, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { paths } from '../../agent/system/paths.ts';
-import { Journal } from '../../agent/journal/journal.ts';
-import type { SandboxExecRow, SandboxRow } from '../../agent/journal/sandbox-journal.ts';
+import { Journal } from '../../agent/system/journal/journal.ts';
+import type { SandboxExecRow, SandboxRow } from '../../agent/system/journal/sandbox-journal.ts';
 import { newAccountId, newDiskId, newJobId, newRequestId, newSandboxId } from '../../shared/ids.ts';
-import type { SnapshotRow } from '../../agent/journal/snapshot-journal.ts';
+import type { SnapshotRow } from '../../agent/system/journal/snapshot-journal.ts';
 import { newSandbox } from '../helpers/sandbox-records.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 

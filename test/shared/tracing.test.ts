@@ -27,7 +27,7 @@ async function telemetryOf(module: string): Promise<string[]> {
 
 test('no package of OpenTelemetry is loaded until traces are switched on', async (t) => {
   t.deepEqual(await telemetryOf('control/app.ts'), []);
-  t.deepEqual(await telemetryOf('agent/jobs/job-worker.ts'), []);
+  t.deepEqual(await telemetryOf('agent/control-link/job-worker.ts'), []);
   t.deepEqual(await telemetryOf('shared/tracing/observe.ts'), []);
   t.true((await telemetryOf('shared/tracing/start-tracing.ts')).length > 0);
 });

@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import test from 'ava';
-import { Journal } from '../../agent/journal/journal.ts';
+import { Journal } from '../../agent/system/journal/journal.ts';
 import { JobSeal } from '../../shared/jobs/job-seal.ts';
 import { parseJob } from '../../shared/jobs/jobs.ts';
 import { assertCompatible } from '../../shared/links/protocol-versions.ts';

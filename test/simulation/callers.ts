@@ -1,6 +1,6 @@
 /* Plays callers, and compares the answers with the model. */
 import { randomUUID } from 'node:crypto';
-import type { SandboxActor } from '../../agent/sandboxes/sandbox-actor.ts';
+import type { SandboxActor } from '../../agent/sandboxes/lifecycle/sandbox-actor.ts';
 import type { SandboxExecSpec } from '../../agent/sandboxes/execs/sandbox-execs.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';

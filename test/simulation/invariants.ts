@@ -1,8 +1,8 @@
 /* Invariants after each recovery, and others for when nothing is under way. */
 import { readdir } from 'node:fs/promises';
-import { dueAt, type SessionTimes } from '../../agent/sandboxes/time-limits.ts';
+import { dueAt, type SessionTimes } from '../../agent/sandboxes/lifecycle/time-limits.ts';
 import { paths } from '../../agent/system/paths.ts';
-import type { SandboxExecState, SandboxRow } from '../../agent/journal/sandbox-journal.ts';
+import type { SandboxExecState, SandboxRow } from '../../agent/system/journal/sandbox-journal.ts';
 import { SandboxCapacity } from '../../shared/directory/capacity.ts';
 import { Sandboxes } from '../../shared/directory/sandboxes.ts';
 import { isTransitional } from '../../shared/sandbox-lifecycle.ts';

@@ -1,6 +1,6 @@
 /* The answers that callers got, and their consequences. */
 import type { SandboxExecRecord, SandboxRecord } from '../../shared/schemas/sandbox-record.ts';
-import type { SandboxRow } from '../../agent/journal/sandbox-journal.ts';
+import type { SandboxRow } from '../../agent/system/journal/sandbox-journal.ts';
 
 interface Written {
   readonly path: string;

@@ -1,5 +1,5 @@
 /* Plays callers of snapshots, and checks the snapshots. */
-import type { SnapshotRow } from '../../agent/journal/snapshot-journal.ts';
+import type { SnapshotRow } from '../../agent/system/journal/snapshot-journal.ts';
 import { Snapshots } from '../../shared/directory/snapshots.ts';
 import { newSandboxId } from '../../shared/ids.ts';
 import { REGION } from './simulated-agent.ts';

@@ -11,7 +11,7 @@ import { findCycle } from '../helpers/cycles.ts';
 const root = join(import.meta.dirname, '../..');
 const trees = ['agent', 'control', 'shared', 'scripts', 'bench'];
 /** All that may lie in the agent's root: what puts its rooms together. */
-const AGENT_ROOT = ['config.ts', 'host.ts', 'main.ts', 'metrics.ts'];
+const AGENT_ROOT = ['config.ts', 'host.ts', 'main.ts', 'metrics.ts', 'reclaim.ts'];
 
 async function sourcesOf(tree: string): Promise<string[]> {
   const entries = await readdir(join(root, tree), { recursive: true });

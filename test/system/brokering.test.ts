@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import anyTest, { type TestFn } from 'ava';
-import { authorityOf } from '../../agent/egress/authority.ts';
+import { authorityOf } from '../../agent/network/egress/authority.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { Outside } from '../helpers/outside.ts';
 import {

@@ -1,7 +1,7 @@
 /* A credential opens what it was made for: every kind of credential at every operation and door. */
 import anyTest, { type TestFn } from 'ava';
 import WebSocket from 'ws';
-import { operationRows } from '../../agent/objects/operations/table.ts';
+import { operationRows } from '../../agent/edge/s3/operations/table.ts';
 import type { ActivityEvent } from '../../shared/schemas/activity.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { ask, hostOf, newPortToken } from '../helpers/ingress.ts';

@@ -14,7 +14,7 @@ import {
 } from '@aws-sdk/client-s3';
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
-import { isStagedName } from '../../agent/objects/store/upload-names.ts';
+import { isStagedName } from '../../agent/edge/s3/store/upload-names.ts';
 import { layoutOf } from '../../agent/disks/disk-layout.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
 import { diskMount } from '../helpers/host.ts';

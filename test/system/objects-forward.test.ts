@@ -11,7 +11,7 @@ import { Readable } from 'node:stream';
 import { GetObjectCommand, S3Client } from '@aws-sdk/client-s3';
 import { Upload } from '@aws-sdk/lib-storage';
 import anyTest, { type TestFn } from 'ava';
-import { isStagedName } from '../../agent/objects/store/upload-names.ts';
+import { isStagedName } from '../../agent/edge/s3/store/upload-names.ts';
 import { layoutOf } from '../../agent/disks/disk-layout.ts';
 import { PartRequests } from '../../shared/links/part-requests.ts';
 import type { ApiClient } from '../helpers/api.ts';

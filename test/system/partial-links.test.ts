@@ -2,7 +2,7 @@
 import assert from 'node:assert';
 import { readFile } from 'node:fs/promises';
 import anyTest, { type TestFn } from 'ava';
-import { chooseNodes } from '../../agent/links/chosen-nodes.ts';
+import { chooseNodes } from '../../agent/control-link/chosen-nodes.ts';
 import { paths } from '../../agent/system/paths.ts';
 import type { ControlNode } from '../../shared/directory/control-nodes.ts';
 import type { Directory } from '../../shared/directory/directory.ts';

@@ -11,8 +11,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
 import { paths } from '../../agent/system/paths.ts';
-import { machinePaths } from '../../agent/microvm/qemu/machine-directory.ts';
-import { runPaths } from '../../agent/machines/shim-files.ts';
+import { machinePaths } from '../../agent/machines/qemu/process/machine-directory.ts';
+import { runPaths } from '../../agent/machines/shim/shim-files.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { peakMemoryBytes } from '../helpers/host.ts';
 import {

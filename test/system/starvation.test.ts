@@ -7,7 +7,7 @@ import { execFileSync } from 'node:child_process';
 import { appendFile, mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Journal } from '../../agent/journal/journal.ts';
+import { Journal } from '../../agent/system/journal/journal.ts';
 import { paths } from '../../agent/system/paths.ts';
 import { descriptorsOf, HeldConnections } from '../helpers/connections.ts';
 import { ControlGroup } from '../helpers/control-groups.ts';

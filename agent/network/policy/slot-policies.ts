@@ -1,7 +1,7 @@
 import type { EgressRules } from '../../../shared/network/egress-rules.ts';
 import type { NetworkDecision } from '../../../shared/schemas/network-decision.ts';
 import type { NetworkPolicy } from '../../../shared/schemas/network-policy.ts';
-import type { SlotPlan } from '../slot.ts';
+import type { SlotPlan } from '../slots/slot.ts';
 
 /**
  * Addresses that the names of rules resolved to: by the set of the rule (policy-names.ts), with the
@@ -9,7 +9,7 @@ import type { SlotPlan } from '../slot.ts';
  */
 export type LearntAddresses = Readonly<Record<string, Readonly<Record<string, number>>>>;
 
-/** The part of the host's egress proxy that policies need (agent/egress/egress-proxy.ts). */
+/** The part of the host's egress proxy that policies need (egress/egress-proxy.ts). */
 export interface PolicyProxy {
   setRules(slot: SlotPlan, sandboxId: string, rules: EgressRules): Promise<void>;
   removeRules(slot: SlotPlan): Promise<void>;

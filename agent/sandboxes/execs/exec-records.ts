@@ -1,4 +1,4 @@
-import type { SandboxExecState, SandboxJournal } from '../../journal/sandbox-journal.ts';
+import type { SandboxExecState, SandboxJournal } from '../../system/journal/sandbox-journal.ts';
 
 /**
  * Writes the records of a sandbox's commands: to the host's journal and, where the sandbox may come

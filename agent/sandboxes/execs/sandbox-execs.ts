@@ -1,7 +1,10 @@
 import { rm } from 'node:fs/promises';
 import { runInBackground } from '../../../shared/background.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
-import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
+import {
+  type GuestProcessRecord,
+  PROCESS_FLAGS,
+} from '../../machines/guest-link/guest-protocol.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { inSpan } from '../../../shared/spans.ts';
@@ -13,11 +16,11 @@ import type {
   SandboxExecRow,
   SandboxExecState,
   SandboxJournal,
-} from '../../journal/sandbox-journal.ts';
-import type { GuestChannel } from '../../guest-link/guest-channel.ts';
-import { guestSilent } from '../../guest-link/guest-errors.ts';
-import type { GuestLink } from '../../guest-link/guest-link.ts';
-import { SerialQueue } from '../../queues/serial-queue.ts';
+} from '../../system/journal/sandbox-journal.ts';
+import type { GuestChannel } from '../../machines/guest-link/guest-channel.ts';
+import { guestSilent } from '../../machines/guest-link/guest-errors.ts';
+import type { GuestLink } from '../../machines/guest-link/guest-link.ts';
+import { SerialQueue } from '../../system/queues/serial-queue.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { ExecOutput, type OutputPlace, readExecOutput, removeExecOutput } from './exec-output.ts';

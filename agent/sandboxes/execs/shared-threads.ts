@@ -1,5 +1,5 @@
 import { poolThreads } from '../../disks/disk-threads.ts';
-import { FairTurns } from '../../queues/fair-turns.ts';
+import { FairTurns } from '../../system/queues/fair-turns.ts';
 
 /*
  * A call on the storage that hosts share for their sandboxes occupies a thread of libuv's pool

@@ -1,8 +1,8 @@
 import { AppError, toError } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
-import type { GuestChannel } from '../../guest-link/guest-channel.ts';
-import type { GuestExit, GuestOutput } from '../../guest-link/guest-types.ts';
+import type { GuestChannel } from '../../machines/guest-link/guest-channel.ts';
+import type { GuestExit, GuestOutput } from '../../machines/guest-link/guest-types.ts';
 import { toFilesError } from './files-error.ts';
 
 const SIGTERM = 15;

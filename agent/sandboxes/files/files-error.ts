@@ -1,5 +1,5 @@
 import { AppError } from '../../../shared/errors.ts';
-import { GuestFailure, guestSilent } from '../../guest-link/guest-errors.ts';
+import { GuestFailure, guestSilent } from '../../machines/guest-link/guest-errors.ts';
 
 export const notRunning = (): AppError =>
   new AppError('sandbox_not_running', 'the sandbox is not running: its files are out of reach');

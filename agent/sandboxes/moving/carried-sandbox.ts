@@ -18,7 +18,7 @@ import {
 } from '../../../shared/schemas/sandbox-record.ts';
 import { type Ring, seal, unseal } from '../../../shared/secrets.ts';
 import { compile } from '../../../shared/validate.ts';
-import type { NameAddresses, SandboxRow } from '../../journal/sandbox-journal.ts';
+import type { NameAddresses, SandboxRow } from '../../system/journal/sandbox-journal.ts';
 import { readFileWithin } from '../../system/read-file-within.ts';
 import { writeDurably } from '../../system/write-durably.ts';
 import { onSharedThread } from '../execs/shared-threads.ts';

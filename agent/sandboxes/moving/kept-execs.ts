@@ -14,8 +14,8 @@ import type {
   SandboxExecRow,
   SandboxExecState,
   SandboxJournal,
-} from '../../journal/sandbox-journal.ts';
-import { SerialQueue } from '../../queues/serial-queue.ts';
+} from '../../system/journal/sandbox-journal.ts';
+import { SerialQueue } from '../../system/queues/serial-queue.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { readLinesWithin } from '../../system/read-file-within.ts';
 import { writeDurably } from '../../system/write-durably.ts';

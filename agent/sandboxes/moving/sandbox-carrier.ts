@@ -7,7 +7,7 @@ import type {
   SandboxExecState,
   SandboxJournal,
   SandboxRow,
-} from '../../journal/sandbox-journal.ts';
+} from '../../system/journal/sandbox-journal.ts';
 import type { OutputPlace } from '../execs/exec-output.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { type CarriedSandbox, readSandbox, writeSandbox } from './carried-sandbox.ts';

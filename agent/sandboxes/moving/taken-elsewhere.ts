@@ -1,5 +1,5 @@
 import type { Sandboxes } from '../../../shared/directory/sandboxes.ts';
-import type { SandboxRow } from '../../journal/sandbox-journal.ts';
+import type { SandboxRow } from '../../system/journal/sandbox-journal.ts';
 
 type Row = Pick<SandboxRow, 'id' | 'accountId' | 'vmId' | 'revision'>;
 

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { isAtRest } from '../../../shared/sandbox-lifecycle.ts';
-import type { SandboxExecRow, SandboxRow } from '../../journal/sandbox-journal.ts';
-import { withoutHook } from '../../journal/unfinished-hook.ts';
+import type { SandboxExecRow, SandboxRow } from '../../system/journal/sandbox-journal.ts';
+import { withoutHook } from '../../system/journal/unfinished-hook.ts';
 import type { CarriedRow } from './carried-sandbox.ts';
 
 /**

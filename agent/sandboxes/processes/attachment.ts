@@ -1,4 +1,4 @@
-import type { GuestOutput } from '../../guest-link/guest-types.ts';
+import type { GuestOutput } from '../../machines/guest-link/guest-types.ts';
 import type { SessionError } from './session-error.ts';
 import type { SessionExit } from './session-exit.ts';
 

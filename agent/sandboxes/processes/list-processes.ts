@@ -1,7 +1,10 @@
 import { LIMITS } from '../../../shared/limits.ts';
 import type { SandboxProcess } from '../../../shared/schemas/sandbox-process.ts';
-import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
-import { endOfProcess } from '../../guest-link/process-end.ts';
+import {
+  type GuestProcessRecord,
+  PROCESS_FLAGS,
+} from '../../machines/guest-link/guest-protocol.ts';
+import { endOfProcess } from '../../machines/guest-link/process-end.ts';
 import { sessionExit } from './session-exit.ts';
 import type { SessionProcess } from './session-process.ts';
 

@@ -1,7 +1,7 @@
-import { GUEST_LIMITS } from '../../guest-link/guest-protocol.ts';
-import type { GuestChannel } from '../../guest-link/guest-channel.ts';
-import { GuestUnavailableError } from '../../guest-link/guest-errors.ts';
-import { SerialQueue } from '../../queues/serial-queue.ts';
+import { GUEST_LIMITS } from '../../machines/guest-link/guest-protocol.ts';
+import type { GuestChannel } from '../../machines/guest-link/guest-channel.ts';
+import { GuestUnavailableError } from '../../machines/guest-link/guest-errors.ts';
+import { SerialQueue } from '../../system/queues/serial-queue.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { KeptInput } from './kept-input.ts';
 import { SessionError } from './session-error.ts';

@@ -4,9 +4,12 @@ import { toError } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import type { SandboxProcess } from '../../../shared/schemas/sandbox-process.ts';
 import type { Logger } from '../../../shared/log.ts';
-import type { GuestChannel } from '../../guest-link/guest-channel.ts';
-import type { GuestLink } from '../../guest-link/guest-link.ts';
-import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
+import type { GuestChannel } from '../../machines/guest-link/guest-channel.ts';
+import type { GuestLink } from '../../machines/guest-link/guest-link.ts';
+import {
+  type GuestProcessRecord,
+  PROCESS_FLAGS,
+} from '../../machines/guest-link/guest-protocol.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { SandboxFiles } from '../files/sandbox-files.ts';
 import { Attachment, type ProcessClient } from './attachment.ts';
@@ -21,7 +24,7 @@ import {
 import { presentProcesses } from './list-processes.ts';
 import type { SessionExit } from './session-exit.ts';
 import { SessionProcess } from './session-process.ts';
-import { whenThawed } from '../../guest-link/when-thawed.ts';
+import { whenThawed } from '../../machines/guest-link/when-thawed.ts';
 
 /** A client's request to start a process. */
 export interface SessionProcessSpec {

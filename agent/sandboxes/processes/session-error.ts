@@ -1,4 +1,4 @@
-import { GuestFailure } from '../../guest-link/guest-errors.ts';
+import { GuestFailure } from '../../machines/guest-link/guest-errors.ts';
 
 /** Why a client's message was refused; clients get the code and the message. */
 export type SessionErrorCode =

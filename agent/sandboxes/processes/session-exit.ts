@@ -1,5 +1,5 @@
 import { constants } from 'node:os';
-import type { ProcessEnd } from '../../guest-link/process-end.ts';
+import type { ProcessEnd } from '../../machines/guest-link/process-end.ts';
 
 /**
  * How a process ended, as clients of its session are told. These are not the words of exec records:

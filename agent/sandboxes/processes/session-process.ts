@@ -1,8 +1,11 @@
 import { LIMITS } from '../../../shared/limits.ts';
-import type { GuestChannel } from '../../guest-link/guest-channel.ts';
-import { GuestUnavailableError } from '../../guest-link/guest-errors.ts';
-import { type GuestProcessRecord, PROCESS_FLAGS } from '../../guest-link/guest-protocol.ts';
-import { endOfProcess, type ProcessEnd } from '../../guest-link/process-end.ts';
+import type { GuestChannel } from '../../machines/guest-link/guest-channel.ts';
+import { GuestUnavailableError } from '../../machines/guest-link/guest-errors.ts';
+import {
+  type GuestProcessRecord,
+  PROCESS_FLAGS,
+} from '../../machines/guest-link/guest-protocol.ts';
+import { endOfProcess, type ProcessEnd } from '../../machines/guest-link/process-end.ts';
 import type { Attachment, OutputPiece } from './attachment.ts';
 import { ProcessInput, type WaitingInput } from './process-input.ts';
 import { SessionError } from './session-error.ts';

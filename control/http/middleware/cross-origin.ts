@@ -6,8 +6,8 @@ import {
   isPreflight,
   varyByOrigin,
 } from '../../../shared/http/cross-origin.ts';
-import { originsOfShared } from '../../services/share-links.ts';
-import type { Deps } from '../../services/deps.ts';
+import { originsOfShared } from '../share-links.ts';
+import type { Deps } from '../../region/deps.ts';
 import type { RequestState } from './request-state.ts';
 
 const SHARED = /^\/api\/shared\/([^/]+)$/u;

@@ -9,12 +9,12 @@ import { findDuplicateKey, JsonRefused, parseCallerJson } from '../../../shared/
 import { LIMITS } from '../../../shared/limits.ts';
 import { compile } from '../../../shared/validate.ts';
 import { sha256 } from '../../../shared/secrets.ts';
-import { limitReached } from '../../services/account-limits.ts';
-import type { Deps } from '../../services/deps.ts';
+import { limitReached } from '../account-limits.ts';
+import type { Deps } from '../../region/deps.ts';
 import type { EnvelopeReply, Reply, Route, StreamReply } from '../route.ts';
 import { answerOnce } from '../answer-once.ts';
 import type { BodyShares, HeldBody } from '../body-shares.ts';
-import { requireScope } from '../../services/key-rights.ts';
+import { requireScope } from '../key-rights.ts';
 import { hasLongText, streamEnvelope } from '../long-answer.ts';
 import { readBody } from '../read-body.ts';
 import { addsToDirectory, readsJson } from '../route-errors.ts';

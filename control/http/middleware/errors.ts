@@ -1,7 +1,7 @@
 import type { Middleware } from 'koa';
 import type { Logger } from '../../../shared/log.ts';
 import { retryAfter, statusOf, toCallerError, toWaitableError } from '../error-status.ts';
-import { RefusedRequest } from '../../services/refused-request.ts';
+import { RefusedRequest } from '../../region/refused-request.ts';
 import type { RequestState } from './request-state.ts';
 
 /**

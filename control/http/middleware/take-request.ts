@@ -1,5 +1,5 @@
-import { quotaHeaders, tooManyRequests } from '../../services/account-limits.ts';
-import type { Deps } from '../../services/deps.ts';
+import { quotaHeaders, tooManyRequests } from '../account-limits.ts';
+import type { Deps } from '../../region/deps.ts';
 import type { RequestContext } from './request-state.ts';
 
 /**

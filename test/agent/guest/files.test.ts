@@ -5,9 +5,14 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
-import { readEvent, readList, readResult, readStat } from '../../../agent/files/worker-answers.ts';
-import type { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
-import { GuestLink } from '../../../agent/guest-link/guest-link.ts';
+import {
+  readEvent,
+  readList,
+  readResult,
+  readStat,
+} from '../../../agent/edge/files/worker-answers.ts';
+import type { GuestChannel } from '../../../agent/machines/guest-link/guest-channel.ts';
+import { GuestLink } from '../../../agent/machines/guest-link/guest-link.ts';
 import type { FileWorker } from '../../../agent/sandboxes/files/file-worker.ts';
 import { SandboxFiles } from '../../../agent/sandboxes/files/sandbox-files.ts';
 import { AppError } from '../../../shared/errors.ts';

@@ -7,13 +7,13 @@ import { randomUUID } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import * as fc from '../../helpers/fast-check.ts';
-import { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
+import { GuestChannel } from '../../../agent/machines/guest-link/guest-channel.ts';
 import {
   encodeGuestFrame,
   GUEST_LIMITS,
   GUEST_PROTOCOL_VERSION,
   type GuestFrame,
-} from '../../../agent/guest-link/guest-protocol.ts';
+} from '../../../agent/machines/guest-link/guest-protocol.ts';
 import { processSpec } from '../../helpers/guest.ts';
 import { exitOf, orderly, PlayedGuest, welcome } from '../../helpers/played-guest.ts';
 import { MiB } from '../../../shared/units.ts';

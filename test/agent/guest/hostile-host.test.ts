@@ -3,15 +3,15 @@ import { randomUUID } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import test from 'ava';
 import * as fc from '../../helpers/fast-check.ts';
-import { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
-import { stuff } from '../../../agent/guest-link/byte-stuffing.ts';
+import { GuestChannel } from '../../../agent/machines/guest-link/guest-channel.ts';
+import { stuff } from '../../../agent/machines/guest-link/byte-stuffing.ts';
 import {
   encodeHostFrame,
   GUEST_LIMITS,
   GUEST_PROTOCOL_VERSION,
   hostFrames,
   type HostFrame,
-} from '../../../agent/guest-link/guest-protocol.ts';
+} from '../../../agent/machines/guest-link/guest-protocol.ts';
 import {
   collect,
   guestBuilds,

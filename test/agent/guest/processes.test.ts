@@ -1,9 +1,9 @@
 /* Processes of the guest agent: how they start, what they put out, how they end. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import test from 'ava';
-import { GuestFailure } from '../../../agent/guest-link/guest-errors.ts';
-import { endOfProcess } from '../../../agent/guest-link/process-end.ts';
-import { GUEST_LIMITS } from '../../../agent/guest-link/guest-protocol.ts';
+import { GuestFailure } from '../../../agent/machines/guest-link/guest-errors.ts';
+import { endOfProcess } from '../../../agent/machines/guest-link/process-end.ts';
+import { GUEST_LIMITS } from '../../../agent/machines/guest-link/guest-protocol.ts';
 import {
   collect,
   Collected,
@@ -12,7 +12,7 @@ import {
   startConfigured,
   TestGuest,
 } from '../../helpers/guest.ts';
-import { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
+import { GuestChannel } from '../../../agent/machines/guest-link/guest-channel.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const SIGKILL = 9;

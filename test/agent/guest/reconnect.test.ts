@@ -7,14 +7,14 @@ import { createHash, randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import * as fc from '../../helpers/fast-check.ts';
-import { GuestChannel } from '../../../agent/guest-link/guest-channel.ts';
-import { GuestUnavailableError } from '../../../agent/guest-link/guest-errors.ts';
+import { GuestChannel } from '../../../agent/machines/guest-link/guest-channel.ts';
+import { GuestUnavailableError } from '../../../agent/machines/guest-link/guest-errors.ts';
 import {
   encodeHostFrame,
   GUEST_LIMITS,
   GUEST_PROTOCOL_VERSION,
   PROCESS_FLAGS,
-} from '../../../agent/guest-link/guest-protocol.ts';
+} from '../../../agent/machines/guest-link/guest-protocol.ts';
 import {
   Collected,
   guestBuilds,

@@ -1,7 +1,7 @@
 /* Bytes in and out of processes: windows, back-pressure, what is kept and what is dropped. */
 import { createHash, randomBytes } from 'node:crypto';
 import test from 'ava';
-import { GUEST_LIMITS, PROCESS_FLAGS } from '../../../agent/guest-link/guest-protocol.ts';
+import { GUEST_LIMITS, PROCESS_FLAGS } from '../../../agent/machines/guest-link/guest-protocol.ts';
 import {
   collect,
   Collected,

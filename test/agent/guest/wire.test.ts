@@ -8,7 +8,7 @@ import {
   guestFrames,
   hostFrames,
   PROCESS_FLAGS,
-} from '../../../agent/guest-link/guest-protocol.ts';
+} from '../../../agent/machines/guest-link/guest-protocol.ts';
 
 const header = await readFile(new URL('../../../agent/guest/wire.h', import.meta.url), 'utf8');
 

@@ -1,7 +1,7 @@
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { SharedWork, type Waiting } from '../../../agent/images/shared-work.ts';
-import { FairTurns } from '../../../agent/queues/fair-turns.ts';
+import { FairTurns } from '../../../agent/system/queues/fair-turns.ts';
 
 /** Work that lasts until it is given up. */
 const endless = (): SharedWork<number> =>

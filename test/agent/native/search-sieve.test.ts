@@ -5,7 +5,7 @@
 import { appendFile, chmod, mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test, { type ExecutionContext } from 'ava';
-import { readPattern, type SearchPattern } from '../../../agent/execs/pattern.ts';
+import { readPattern, type SearchPattern } from '../../../agent/commands/pattern.ts';
 import { KiB, MiB } from '../../../shared/units.ts';
 import * as fc from '../../helpers/fast-check.ts';
 import { isFull } from '../../helpers/full.ts';

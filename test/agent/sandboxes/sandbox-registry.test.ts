@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import anyTest from 'ava';
 import type { SandboxRef } from '../../../agent/sandboxes/sandbox-registry.ts';
-import { copyMsMax } from '../../../agent/sandboxes/copy-gate.ts';
+import { copyMsMax } from '../../../agent/sandboxes/lifecycle/copy-gate.ts';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
 import { newDiskId } from '../../../shared/ids.ts';
 import { LIMITS } from '../../../shared/limits.ts';

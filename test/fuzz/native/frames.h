@@ -1,5 +1,5 @@
 /*
- * Frames of the guest's channel, made and read as agent/guest-link/guest-protocol.ts says: slow,
+ * Frames of the guest's channel, made and read as guest-protocol.ts (agent/machines/) says: slow,
  * and plain.
  */
 #pragma once

@@ -3,8 +3,12 @@
  * connections to port 443, and questions for names.
  */
 import assert from 'node:assert';
-import { refuseQuestion } from '../../../agent/egress/name-question.ts';
-import { joinClientHello, serverNameOf, UNREADABLE } from '../../../agent/egress/client-hello.ts';
+import { refuseQuestion } from '../../../agent/network/egress/name-question.ts';
+import {
+  joinClientHello,
+  serverNameOf,
+  UNREADABLE,
+} from '../../../agent/network/egress/client-hello.ts';
 import { inRecords, tlsRecord } from '../../helpers/client-hellos.ts';
 import type { Target } from '../target.ts';
 

@@ -1,9 +1,9 @@
 /* Frames between parts of the system, and from guests and searches, which may be hostile. */
 import assert from 'node:assert';
 import { crc32 } from 'node:zlib';
-import { SearchOutput } from '../../../agent/execs/search-output.ts';
-import { FrameSplitter } from '../../../agent/guest-link/frame-splitter.ts';
-import { stuff } from '../../../agent/guest-link/byte-stuffing.ts';
+import { SearchOutput } from '../../../agent/commands/search-output.ts';
+import { FrameSplitter } from '../../../agent/machines/guest-link/frame-splitter.ts';
+import { stuff } from '../../../agent/machines/guest-link/byte-stuffing.ts';
 import { AppError } from '../../../shared/errors.ts';
 import {
   decodeGuestFrame,
@@ -13,7 +13,7 @@ import {
   encodeHostFrame,
   GUEST_LIMITS,
   guestFrames as guestFrameShapes,
-} from '../../../agent/guest-link/guest-protocol.ts';
+} from '../../../agent/machines/guest-link/guest-protocol.ts';
 import { JobSeal } from '../../../shared/jobs/job-seal.ts';
 import { parseJob } from '../../../shared/jobs/jobs.ts';
 import {

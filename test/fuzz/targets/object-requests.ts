@@ -4,18 +4,18 @@
 import assert from 'node:assert';
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
-import { AwsChunkedDecoder } from '../../../agent/objects/auth/aws-chunked.ts';
-import { parseRanges } from '../../../agent/objects/protocol/byte-ranges.ts';
-import { S3Error } from '../../../agent/objects/protocol/errors.ts';
+import { AwsChunkedDecoder } from '../../../agent/edge/s3/auth/aws-chunked.ts';
+import { parseRanges } from '../../../agent/edge/s3/protocol/byte-ranges.ts';
+import { S3Error } from '../../../agent/edge/s3/protocol/errors.ts';
 import {
   parseCompleteMultipartUpload,
   parseDelete,
-} from '../../../agent/objects/http/request-documents.ts';
-import { readFile } from '../../../agent/objects/http/post-form.ts';
-import { checkPolicy, readSignedForm } from '../../../agent/objects/auth/post-policy.ts';
-import { deriveSigningKey } from '../../../agent/objects/auth/sigv4-key.ts';
-import { readSignature, verifySignature } from '../../../agent/objects/auth/sigv4.ts';
-import { readTarget } from '../../../agent/objects/http/target.ts';
+} from '../../../agent/edge/s3/http/request-documents.ts';
+import { readFile } from '../../../agent/edge/s3/http/post-form.ts';
+import { checkPolicy, readSignedForm } from '../../../agent/edge/s3/auth/post-policy.ts';
+import { deriveSigningKey } from '../../../agent/edge/s3/auth/sigv4-key.ts';
+import { readSignature, verifySignature } from '../../../agent/edge/s3/auth/sigv4.ts';
+import { readTarget } from '../../../agent/edge/s3/http/target.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import { authorization, EMPTY_SHA256, EXAMPLE_TIME, SECRET } from '../../helpers/signing.ts';
 import { cut, type Refusal, type Target, unlessRefused } from '../target.ts';

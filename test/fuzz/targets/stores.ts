@@ -2,14 +2,14 @@
 import assert from 'node:assert';
 import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
-import { Journal } from '../../../agent/journal/journal.ts';
-import type { SandboxRow } from '../../../agent/journal/sandbox-journal.ts';
-import { all, close, open, run } from '../../../agent/journal/sqlite.ts';
+import { Journal } from '../../../agent/system/journal/journal.ts';
+import type { SandboxRow } from '../../../agent/system/journal/sandbox-journal.ts';
+import { all, close, open, run } from '../../../agent/system/journal/sqlite.ts';
 import {
   QmpClient,
   QmpCommandError,
   QmpUnavailableError,
-} from '../../../agent/microvm/qemu/qmp-client.ts';
+} from '../../../agent/machines/qemu/process/qmp-client.ts';
 import { parseManifest } from '../../../shared/schemas/disk-manifest.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 import { isOwnError, type Target, unlessRefused } from '../target.ts';

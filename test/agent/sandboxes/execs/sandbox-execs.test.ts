@@ -7,16 +7,19 @@ import { randomUUID } from 'node:crypto';
 import { setImmediate as turn, setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import test from 'ava';
-import type { GuestChannel } from '../../../../agent/guest-link/guest-channel.ts';
-import { GuestUnavailableError } from '../../../../agent/guest-link/guest-errors.ts';
+import type { GuestChannel } from '../../../../agent/machines/guest-link/guest-channel.ts';
+import { GuestUnavailableError } from '../../../../agent/machines/guest-link/guest-errors.ts';
 import { LIMITS } from '../../../../shared/limits.ts';
-import { GUEST_LIMITS, type GuestFrame } from '../../../../agent/guest-link/guest-protocol.ts';
+import {
+  GUEST_LIMITS,
+  type GuestFrame,
+} from '../../../../agent/machines/guest-link/guest-protocol.ts';
 import { openExecs, spec } from '../../../helpers/played-execs.ts';
 import { exitOf, orderly, PlayedGuest, recordOf } from '../../../helpers/played-guest.ts';
 import { waitFor } from '../../../helpers/wait.ts';
 
 const MODULES = [
-  'agent/journal/journal.ts',
+  'agent/system/journal/journal.ts',
   'agent/sandboxes/execs/sandbox-execs.ts',
   'shared/log.ts',
 ].map((path) => new URL(`../../../../${path}`, import.meta.url).href);

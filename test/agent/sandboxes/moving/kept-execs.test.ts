@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { appendFile, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import type { SandboxExecRow } from '../../../../agent/journal/sandbox-journal.ts';
+import type { SandboxExecRow } from '../../../../agent/system/journal/sandbox-journal.ts';
 import { KeptExecs, readExecs } from '../../../../agent/sandboxes/moving/kept-execs.ts';
 import { newSandboxId } from '../../../../shared/ids.ts';
 import { LIMITS } from '../../../../shared/limits.ts';

@@ -8,7 +8,7 @@ import test from 'ava';
 import { readSandbox, writeSandbox } from '../../../../agent/sandboxes/moving/carried-sandbox.ts';
 import { KeptExecs, readExecs } from '../../../../agent/sandboxes/moving/kept-execs.ts';
 import { SharedStorage } from '../../../../agent/sandboxes/moving/shared-storage.ts';
-import { newRow } from '../../../../agent/sandboxes/new-sandbox.ts';
+import { newRow } from '../../../../agent/sandboxes/lifecycle/new-sandbox.ts';
 import { newAccountId, newHostId, newSandboxId } from '../../../../shared/ids.ts';
 import { seal } from '../../../../shared/secrets.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';

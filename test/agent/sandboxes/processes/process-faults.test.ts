@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
-import { GUEST_LIMITS } from '../../../../agent/guest-link/guest-protocol.ts';
+import { GUEST_LIMITS } from '../../../../agent/machines/guest-link/guest-protocol.ts';
 import { MiB } from '../../../../shared/units.ts';
 import { startProcesses } from '../../../helpers/guest-processes.ts';
 import { sessionSpec, startProcess, TestClient } from '../../../helpers/process-client.ts';

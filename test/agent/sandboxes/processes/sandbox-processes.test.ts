@@ -5,7 +5,10 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
-import { GUEST_LIMITS, PROCESS_FLAGS } from '../../../../agent/guest-link/guest-protocol.ts';
+import {
+  GUEST_LIMITS,
+  PROCESS_FLAGS,
+} from '../../../../agent/machines/guest-link/guest-protocol.ts';
 import { MiB } from '../../../../shared/units.ts';
 import type { GuestPort } from '../../../helpers/guest.ts';
 import { newProcesses, startProcesses } from '../../../helpers/guest-processes.ts';

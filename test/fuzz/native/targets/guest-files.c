@@ -283,7 +283,7 @@ static void check_path(size_t length) {
   left -= length;
 }
 
-/* Checks the list in the host's way (agent/files/worker-answers.ts). */
+/* Checks the list in the host's way (agent/edge/files/worker-answers.ts). */
 static void check_list(void) {
   for (size_t length; (length = number(2)) != 0;) {
     check_path(length);

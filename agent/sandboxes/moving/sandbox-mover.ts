@@ -1,0 +1,206 @@
+import { repeatUntilStopped } from '../../../shared/background.ts';
+import type { Hosts } from '../../../shared/directory/hosts.ts';
+import { isPresent } from '../../../shared/directory/hosts.ts';
+import { toError } from '../../../shared/errors.ts';
+import { LIMITS } from '../../../shared/limits.ts';
+import type { Logger } from '../../../shared/log.ts';
+import { isAtRest } from '../../../shared/sandbox-lifecycle.ts';
+import { settledWithin } from '../../../shared/settled-within.ts';
+import type { HostOrder } from '../../../shared/schemas/host.ts';
+import type { HostCapacity } from '../holds/host-capacity.ts';
+import type { MachineDriver } from '../../machines/driver.ts';
+import type { SandboxAdopter } from './sandbox-adopter.ts';
+import type { SandboxDepartures } from './sandbox-departures.ts';
+import type { SandboxOffers } from './sandbox-offers.ts';
+import type { HostedSandboxes } from '../lifecycle/hosted-sandboxes.ts';
+import type { CarriedRow } from './carried-sandbox.ts';
+import type { HostWatch } from './host-watch.ts';
+import type { SandboxCarrier } from './sandbox-carrier.ts';
+import type { Place } from './shared-storage.ts';
+
+export interface SandboxMoverDeps {
+  readonly hostId: string;
+  readonly carrier: SandboxCarrier;
+  readonly watch: HostWatch;
+  readonly hosts: Pick<Hosts, 'list'>;
+  readonly registry: HostedSandboxes;
+  readonly adopter: SandboxAdopter;
+  readonly departures: SandboxDepartures;
+  readonly offers: SandboxOffers;
+  readonly capacity: HostCapacity;
+  readonly driver: MachineDriver;
+  readonly log: Logger;
+}
+
+/** How many sandboxes a host takes at one look, so that others get their share. */
+const TAKEN_AT_ONCE_MAX = 4;
+
+/**
+ * Moves sandboxes between the hosts of one storage. Each host looks by itself: a drained one gives
+ * its resting sandboxes up, the others take what was given up and what lost hosts had. Nobody
+ * assigns them: of several hosts that reach for one, the storage lets one have it.
+ */
+export class SandboxMover {
+  readonly #deps: SandboxMoverDeps;
+  readonly #stops: (() => Promise<void>)[] = [];
+  #order: HostOrder = 'up';
+  /** Whether a drained host has found others that may take its sandboxes. */
+  #hasOthers = true;
+  /** When this host last told the directory its figures, by `performance.now()`. */
+  #toldAt = performance.now();
+  /** How often this host was silent for so long that others may have taken its sandboxes. */
+  #silences = 0;
+  /** After how many of them the storage has told which sandboxes this host still has. */
+  #silencesKnown = 0;
+  #isClosed = false;
+  /** Whether this host takes no sandbox any more, since it goes down. */
+  #takesNothing = false;
+  /** The present look, or the last one. */
+  #looking: Promise<void> = Promise.resolve();
+  /** Machines that cannot be read, each reported once. */
+  readonly #unread = new Set<string>();
+
+  constructor(deps: SandboxMoverDeps) {
+    this.#deps = deps;
+  }
+
+  /**
+   * Follows the operator's order, heard just now; the first one lets it begin.
+   * @param toldAt no later than the age of its figures in the directory tells: by that age others
+   *   decide whether to take its sandboxes, so it must not count a silence as shorter than they do
+   */
+  follow(order: HostOrder, toldAt: number): void {
+    if (performance.now() - this.#toldAt > LIMITS.hostTtlMs) this.#silences += 1;
+    this.#toldAt = toldAt;
+    this.#order = order;
+    if (order !== 'drained') this.#hasOthers = true;
+    if (order !== 'drained') this.#deps.offers.forgetFailures();
+    if (this.#stops.length > 0) return;
+    const everyMs = LIMITS.sandboxMoveLookMs;
+    this.#stops.push(
+      repeatUntilStopped('sandbox.move', everyMs, async () => {
+        this.#looking = this.#look();
+        await this.#looking;
+      }),
+      repeatUntilStopped('sandbox.leaveTaken', everyMs, () => this.#leavePublished()),
+    );
+  }
+
+  /**
+   * Takes no sandbox from now on, and goes on with none that it has taken in vain. The host still
+   * shows that it is alive. Resolves once what was being taken is here, or does not come in time.
+   */
+  async stopTaking(): Promise<void> {
+    this.#takesNothing = true;
+    await settledWithin(this.#looking, LIMITS.sandboxTakenMsMax);
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await Promise.all(this.#stops.map((stop) => stop()));
+    await this.#deps.watch.close();
+  }
+
+  /** How many sandboxes of a drained host stay there, since no other host takes them. */
+  get notTaken(): number {
+    return this.#hasOthers ? this.#deps.offers.inVain : this.#deps.departures.count;
+  }
+
+  async #look(): Promise<void> {
+    const { watch, adopter, departures, offers } = this.#deps;
+    if (this.#isClosed) return;
+    const silences = this.#silences;
+    await watch.beat();
+    await departures.leaveTaken();
+    this.#silencesKnown = silences;
+    if (!this.#takesNothing) await offers.takeBack();
+    await using lost = await watch.lost();
+    if (this.#order === 'drained') await this.#giveAll();
+    else if (!this.#takesNothing) await adopter.repeatFailed();
+    if (this.#mayTake) await this.#takeAll(lost.hostIds);
+  }
+
+  /**
+   * After a silence: this host was frozen, or cut off. It may be shut out of the storage by now,
+   * and its machines are to end all the same.
+   */
+  async #leavePublished(): Promise<void> {
+    if (this.#silences > this.#silencesKnown) await this.#deps.departures.leavePublished();
+  }
+
+  async #giveAll(): Promise<void> {
+    const { adopter, departures, log } = this.#deps;
+    const had = this.#hasOthers;
+    this.#hasOthers = await this.#findsOthers();
+    if (this.#hasOthers) {
+      // A drain may be cancelled at any moment, and the list may be long.
+      const isWanted = (): boolean => this.#order === 'drained' && !this.#isClosed;
+      await adopter.giveAllBack(isWanted);
+      await departures.releaseResting(isWanted);
+    } else if (had) log.warn({ sandboxes: departures.count }, 'sandbox:noOtherHost');
+  }
+
+  async #takeAll(lost: readonly string[]): Promise<void> {
+    const { capacity } = this.#deps;
+    if (capacity.load.isLow) return;
+    let left = await this.#takeFrom('released', TAKEN_AT_ONCE_MAX);
+    for (const hostId of lost) left = await this.#takeFrom({ hostId }, left);
+  }
+
+  /** Whether another host is up that may take what this one gives up. */
+  async #findsOthers(): Promise<boolean> {
+    const { hostId, carrier, hosts } = this.#deps;
+    return (await hosts.list()).some(
+      (entry) =>
+        entry.hostId !== hostId &&
+        entry.order === 'up' &&
+        entry.report.sandboxStorage === carrier.storage.id &&
+        isPresent(entry),
+    );
+  }
+
+  /** @returns how many more may be taken */
+  async #takeFrom(place: Place, max: number): Promise<number> {
+    const { carrier, adopter } = this.#deps;
+    let left = max;
+    const vmIds = max > 0 ? await carrier.storage.list(place) : [];
+    for (const vmId of vmIds.toSorted(() => Math.random() - 0.5)) {
+      if (left === 0 || !this.#mayTake) break;
+      if (!(await this.#canTake(vmId, place))) continue;
+      if (!(await carrier.storage.take(vmId, place))) continue;
+      if (await adopter.adopt(vmId)) left -= 1;
+    }
+    return left;
+  }
+
+  get #mayTake(): boolean {
+    return this.#order === 'up' && !this.#isClosed && !this.#takesNothing;
+  }
+
+  async #canTake(vmId: string, place: Place): Promise<boolean> {
+    const { carrier, driver, registry, adopter, log } = this.#deps;
+    if (adopter.leavesAlone(vmId)) return false;
+    const directory = carrier.storage.directoryOf(vmId, place);
+    try {
+      const carried = await carrier.read(directory, vmId);
+      // Without it the creation was not over, or nobody's: its own host removes it.
+      if (carried === undefined) return false;
+      const { row } = carried;
+      if (!this.#hasRoom(row) || registry.has(row.id)) return false;
+      if ((await driver.canTake?.(directory, row.config)) !== true) return false;
+      await driver.bases?.keep(directory); // Each machine of a host has its link.
+      return true;
+    } catch (error) {
+      const isNew = !this.#unread.has(directory);
+      if (isNew) log.error({ vmId, err: toError(error) }, 'sandbox:cannotBeTaken');
+      this.#unread.add(directory);
+      return false;
+    }
+  }
+
+  /** A sandbox that ran is started at once; one at rest could be, on an empty host. */
+  #hasRoom({ state, config }: CarriedRow): boolean {
+    const { capacity } = this.#deps;
+    return isAtRest(state) ? capacity.couldHold(config) : capacity.canHold(config);
+  }
+}
