@@ -1,7 +1,7 @@
 /*
  * Folders depend on each other one way: each can be read, tested and replaced together with what
- * lies below it. The linter keeps files free of cycles (`import/no-cycle`); this does the same for
- * the folders that they are in, where every directory is a folder of its own.
+ * lies below it. Types count, and so does a folder together with all folders in it. The linter
+ * keeps files free of cycles (`import/no-cycle`).
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, normalize } from 'node:path';
@@ -12,6 +12,15 @@ const root = join(import.meta.dirname, '../..');
 const trees = ['agent', 'control', 'shared', 'scripts', 'bench'];
 /** All that may lie in the agent's root: what puts its rooms together. */
 const AGENT_ROOT = ['config.ts', 'host.ts', 'main.ts', 'metrics.ts', 'reclaim.ts'];
+/** The agent's rooms of TypeScript, from the ground up: each imports from lower floors only. */
+const FLOORS = [
+  ['native'],
+  ['system'],
+  ['disks', 'network'],
+  ['machines', 'images'],
+  ['commands', 'sandboxes'],
+  ['edge', 'control-link'],
+];
 
 async function sourcesOf(tree: string): Promise<string[]> {
   const entries = await readdir(join(root, tree), { recursive: true });
@@ -23,24 +32,56 @@ const importsOf = (file: string, text: string): string[] =>
     normalize(join(dirname(file), path)),
   );
 
-/** By folder, the other folders of `trees` that its files import from. */
-async function folderGraph(): Promise<Map<string, Set<string>>> {
+/**
+ * By folder, the other folders of `trees` that its files import from.
+ * @param depth a folder that lies deeper counts as part of the one at this depth
+ */
+async function folderGraph(depth = Number.POSITIVE_INFINITY): Promise<Map<string, Set<string>>> {
+  const folderOf = (file: string): string => dirname(file).split('/').slice(0, depth).join('/');
   const graph = new Map<string, Set<string>>();
   for (const file of (await Promise.all(trees.map(sourcesOf))).flat()) {
-    const folder = dirname(file);
+    const folder = folderOf(file);
     const targets = graph.get(folder) ?? new Set<string>();
     for (const imported of importsOf(file, await readFile(join(root, file), 'utf8'))) {
-      if (dirname(imported) !== folder) targets.add(dirname(imported));
+      if (folderOf(imported) !== folder) targets.add(folderOf(imported));
     }
     graph.set(folder, targets);
   }
   return graph;
 }
 
-test('no folders import each other in a circle', async (t) => {
+for (const depth of [1, 2, 3, 4, 5]) {
+  test(`no folders import each other in a circle, ${depth} deep`, async (t) => {
+    const graph = await folderGraph(depth);
+    t.true(graph.size >= trees.length);
+    t.is(findCycle(graph)?.join(' → '), undefined);
+  });
+}
+
+test('no folder lies deeper than is looked at', async (t) => {
   const graph = await folderGraph();
   t.true(graph.size > 30);
-  t.is(findCycle(graph)?.join(' → '), undefined);
+  t.deepEqual(
+    [...graph.keys()].filter((folder) => folder.split('/').length > 5),
+    [],
+  );
+});
+
+test('the rooms of the agent import from lower floors only', async (t) => {
+  const graph = await folderGraph(2);
+  const rooms = [...graph.keys()].filter((folder) => folder.startsWith('agent/'));
+  t.deepEqual(
+    rooms.map((room) => room.slice('agent/'.length)).toSorted(),
+    FLOORS.flat().toSorted(),
+  );
+  const floorOf = (room: string): number =>
+    FLOORS.findIndex((names) => names.some((name) => room === `agent/${name}`));
+  const upward = rooms.flatMap((room) =>
+    [...(graph.get(room) ?? [])]
+      .filter((to) => to === 'agent' || floorOf(to) >= floorOf(room))
+      .map((to) => `${room} → ${to}`),
+  );
+  t.deepEqual(upward, []);
 });
 
 test('the root of the agent only puts its rooms together', async (t) => {
