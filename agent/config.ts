@@ -10,6 +10,7 @@ import {
 } from '../shared/settings/cluster-config.ts';
 import { type HttpSettings, readHttpSettings } from '../shared/settings/http-settings.ts';
 import { formatImageReference, parseImageReference } from '../shared/image-reference.ts';
+import { EDGE_LIMITS } from './edge/limits.ts';
 import { LIMITS } from '../shared/limits.ts';
 import { AgentSettings } from '../shared/settings/agent-settings.ts';
 import { CommonSettings } from '../shared/settings/cluster-settings.ts';
@@ -227,8 +228,8 @@ export function readAgentConfig(texts: SettingTexts): AgentConfig {
     tracing: readTracing(settings),
     tls: certificatePaths(settings.AGENT_TLS_CERT, settings.AGENT_TLS_KEY),
     http: readHttpSettings(settings, {
-      objectRequests: LIMITS.objectRequestsPerHostMax,
-      downloads: LIMITS.downloadsPerHostMax,
+      objectRequests: EDGE_LIMITS.objectRequestsPerHostMax,
+      downloads: EDGE_LIMITS.downloadsPerHostMax,
     }),
     host,
     port: settings.AGENT_PORT,

@@ -4,7 +4,8 @@ import type { Directory } from '../shared/directory/directory.ts';
 import { runInBackground } from '../shared/background.ts';
 import { AppError, toError } from '../shared/errors.ts';
 import { hostIdPattern, newHostId } from '../shared/ids.ts';
-import { LIMITS } from '../shared/limits.ts';
+import { DISK_LIMITS } from './disks/limits.ts';
+import { SYSTEM_LIMITS } from './system/limits.ts';
 import { ReachableNetworks } from '../shared/reachable-networks.ts';
 import type { SandboxImage } from '../shared/schemas/sandbox-image.ts';
 import type { Logger } from '../shared/log.ts';
@@ -164,7 +165,7 @@ async function openFiles(
   const prepared = checked.then(() => files.prepare());
   const report = (err: unknown): void => log.error({ err: toError(err) }, 'storage:prepareFailed');
   prepared.catch(report);
-  if (await settledWithin(prepared, LIMITS.startStepMsMax)) await checked;
+  if (await settledWithin(prepared, SYSTEM_LIMITS.startStepMsMax)) await checked;
   else log.error('storage:silent');
   return { region, files };
 }
@@ -175,8 +176,8 @@ const openHostImages = (
 ): Promise<HostImages> => openImages(images, { ...parts, firstLoop: parts.loops.firstNumber });
 
 function warnOfFewThreads(log: Logger): void {
-  if (poolThreads >= LIMITS.poolThreadsMin) return;
-  log.warn({ poolThreads, wanted: LIMITS.poolThreadsMin }, 'threads:tooFew');
+  if (poolThreads >= DISK_LIMITS.poolThreadsMin) return;
+  log.warn({ poolThreads, wanted: DISK_LIMITS.poolThreadsMin }, 'threads:tooFew');
 }
 
 /**
@@ -317,8 +318,8 @@ function openDisks(
     backing,
     calls: new StorageCalls(),
     attachments: new Attachments({
-      count: LIMITS.disksAttachedMax,
-      perAccountMax: LIMITS.disksAttachedPerAccountMax,
+      count: DISK_LIMITS.disksAttachedMax,
+      perAccountMax: DISK_LIMITS.disksAttachedPerAccountMax,
     }),
     fence: new StorageFence(storageFenceCommand, parts.log),
     onMounted: clearUploads,

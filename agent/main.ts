@@ -13,6 +13,7 @@ import { createHttpMetrics, type HttpServerOptions } from '../shared/http/http-s
 import { JobSeal } from '../shared/jobs/job-seal.ts';
 import type { JobKind } from '../shared/jobs/jobs.ts';
 import { LIMITS } from '../shared/limits.ts';
+import { SANDBOX_LIMITS } from './sandboxes/limits.ts';
 import type { Logger } from '../shared/log.ts';
 import type { Gauge } from '../shared/metrics.ts';
 import { PartRequestGate } from '../shared/links/part-requests.ts';
@@ -321,7 +322,7 @@ async function start(config: AgentConfig): Promise<void> {
   keepMemoryTrimmed(beat);
   log.info({ port: config.port, adminPort: config.adminPort }, 'agent:ready');
 
-  onShutdown(log, LIMITS.shutdownMs + LIMITS.sandboxStopAllMs, [
+  onShutdown(log, LIMITS.shutdownMs + SANDBOX_LIMITS.sandboxStopAllMs, [
     async (signal) => {
       draining = true;
       stopSweeping();

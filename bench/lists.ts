@@ -1,7 +1,8 @@
 import { parseArgs } from 'node:util';
 import type { Directory } from '../shared/directory/directory.ts';
 import { newDiskId, newEventId, newSandboxId } from '../shared/ids.ts';
-import { LIMITS } from '../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../shared/directory/limits.ts';
+import { SCHEMA_LIMITS } from '../shared/schemas/limits.ts';
 import { GiB } from '../shared/units.ts';
 import { createDisk, exec } from '../test/helpers/disks.ts';
 import { ObjectClient, s3UrlOf, textsOf } from '../test/helpers/objects.ts';
@@ -70,10 +71,10 @@ function apiPage({ stack }: Bench, key: string, path: string): ReadPage {
   };
 }
 
-const PAGE = `limit=${LIMITS.pageSizeMax}`;
+const PAGE = `limit=${SCHEMA_LIMITS.pageSizeMax}`;
 
 const disks: ListKind = {
-  max: LIMITS.disksPerAccountMax,
+  max: DIRECTORY_LIMITS.disksPerAccountMax,
   async fill(bench, size) {
     const key = await fillAccounts(bench, { size, max: disks.max }, (accountId, index) =>
       bench.directory.disks.create({
@@ -88,7 +89,7 @@ const disks: ListKind = {
 };
 
 const sandboxes: ListKind = {
-  max: LIMITS.sandboxesPerAccountMax,
+  max: DIRECTORY_LIMITS.sandboxesPerAccountMax,
   async fill(bench, size) {
     const key = await fillAccounts(bench, { size, max: sandboxes.max }, (accountId) =>
       bench.directory.sandboxes.publish(sandboxRecord({ accountId })),
@@ -98,7 +99,7 @@ const sandboxes: ListKind = {
 };
 
 const activity: ListKind = {
-  max: LIMITS.activityPerAccountMax,
+  max: DIRECTORY_LIMITS.activityPerAccountMax,
   async fill(bench, size) {
     const key = await fillAccounts(bench, { size, max: activity.max }, (accountId, index) =>
       bench.directory.activity.record({

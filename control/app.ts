@@ -2,7 +2,7 @@ import Router, { type RouterMiddleware } from '@koa/router';
 import Koa, { type Middleware } from 'koa';
 import { AppError } from '../shared/errors.ts';
 import { FairShares } from '../shared/fair-shares.ts';
-import { LIMITS } from '../shared/limits.ts';
+import { HTTP_LIMITS } from './http/limits.ts';
 import type { Logger } from '../shared/log.ts';
 import type { Histogram } from '../shared/metrics.ts';
 import type { ReadinessCheck } from '../shared/http/ops-server.ts';
@@ -91,7 +91,7 @@ export function createApp(options: AppOptions): Koa<RequestState> {
   router.get('/docs{/*page}', serveDocs(document));
   const { trustedProxies } = http;
   const bodies = new BodyShares();
-  const waits = new FairShares(LIMITS.idempotentWaitsPerNodeMax);
+  const waits = new FairShares(HTTP_LIMITS.idempotentWaitsPerNodeMax);
   const callers = { deps, authenticator, bodies, publicBaseUrl, allowedOrigins, trustedProxies };
   router.post(MCP_PATH, serveMcp({ ...mcp, ...callers }));
   mountConsole(router, authenticator, deps, options);

@@ -7,7 +7,7 @@ import {
   togetherOrNone,
 } from '../shared/settings/cluster-config.ts';
 import { type HttpSettings, readHttpSettings } from '../shared/settings/http-settings.ts';
-import { LIMITS } from '../shared/limits.ts';
+import { REGION_LIMITS } from './region/limits.ts';
 import { CommonSettings } from '../shared/settings/cluster-settings.ts';
 import { ControlSettings } from '../shared/settings/control-settings.ts';
 import {
@@ -64,8 +64,8 @@ export function readControlConfig(texts: SettingTexts): ControlConfig {
     cluster,
     tracing: readTracing(settings),
     http: readHttpSettings(settings, {
-      objectRequests: LIMITS.objectRequestsPerNodeMax,
-      downloads: LIMITS.downloadsPerNodeMax,
+      objectRequests: REGION_LIMITS.objectRequestsPerNodeMax,
+      downloads: REGION_LIMITS.downloadsPerNodeMax,
     }),
     host,
     port: settings.CONTROL_PORT,

@@ -6,6 +6,7 @@ import {
   readEncryptionKeys,
   readRedisTarget,
 } from '../shared/settings/cluster-config.ts';
+import { DIRECTORY_LIMITS } from '../shared/directory/limits.ts';
 import { accountLimitNames, accountLimitUnits } from '../shared/directory/account-limits.ts';
 import { type Directory, openDirectory } from '../shared/directory/directory.ts';
 import { openRedis } from '../shared/directory/open-redis.ts';
@@ -15,7 +16,6 @@ import { FULL_SCOPES, type KeyScope, keyScopes } from '../shared/key-scopes.ts';
 import { AgentSettings } from '../shared/settings/agent-settings.ts';
 import { ClusterSettings, RedisSettings } from '../shared/settings/cluster-settings.ts';
 import { readSettings } from '../shared/settings/read-settings.ts';
-import { LIMITS } from '../shared/limits.ts';
 import { MINUTE_MS } from '../shared/units.ts';
 import { compile } from '../shared/validate.ts';
 import { readFileIfExists, writePrivateFile } from './env-file.ts';
@@ -186,7 +186,7 @@ function parseEnd(text: string): string {
 }
 
 function parseMinutes(text: string): number {
-  const max = LIMITS.joinTokenTtlMsMax / MINUTE_MS;
+  const max = DIRECTORY_LIMITS.joinTokenTtlMsMax / MINUTE_MS;
   if (/^[1-9]\d{0,4}$/u.test(text) && Number(text) <= max) return Number(text);
   throw new UsageError(`the life of a token is 1 to ${max} minutes`);
 }

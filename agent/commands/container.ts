@@ -4,6 +4,7 @@ import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { runInBackground } from '../../shared/background.ts';
 import { errnoOf } from '../../shared/errors.ts';
+import { COMMAND_LIMITS } from './limits.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import { inSpan } from '../../shared/spans.ts';
@@ -72,9 +73,9 @@ export interface ContainerExit {
 const EXIT_KILLED = 137;
 
 function openOutputs(tails: TailPlace): [stdout: OutputPipe, stderr: OutputPipe] {
-  const stdout = new OutputPipe(LIMITS.outputBytesPerStreamMax, tails);
+  const stdout = new OutputPipe(COMMAND_LIMITS.outputBytesPerStreamMax, tails);
   try {
-    return [stdout, new OutputPipe(LIMITS.outputBytesPerStreamMax, tails)];
+    return [stdout, new OutputPipe(COMMAND_LIMITS.outputBytesPerStreamMax, tails)];
   } catch (error) {
     stdout.close();
     throw error;

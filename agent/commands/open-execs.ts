@@ -1,6 +1,6 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
-import { LIMITS } from '../../shared/limits.ts';
+import { COMMAND_LIMITS } from './limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { ContainerPool } from './container-pool.ts';
 import type { ExecLimits } from '../machines/oci/exec-limits.ts';
@@ -62,8 +62,11 @@ export async function openExecs(settings: ExecSettings, parts: ExecParts): Promi
   const turns = new FairTurns({
     count: settings.execSlots,
     perAccountMax: settings.execSlotsPerAccount,
-    waiting: { count: LIMITS.execsWaitingMax, perAccountMax: LIMITS.execsWaitingPerAccountMax },
-    waitMsMax: LIMITS.execWaitMsMax,
+    waiting: {
+      count: COMMAND_LIMITS.execsWaitingMax,
+      perAccountMax: COMMAND_LIMITS.execsWaitingPerAccountMax,
+    },
+    waitMsMax: COMMAND_LIMITS.execWaitMsMax,
     refusal: 'the host has more commands waiting than it can soon run',
   });
   const common = { journal, pool, log, turns, memoryBytes, searchWorkers };

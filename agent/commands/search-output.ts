@@ -1,5 +1,5 @@
 import type { StoppedReason } from '../../shared/schemas/grep.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { COMMAND_LIMITS } from './limits.ts';
 import type { OutputSink } from './output-tail.ts';
 
 const HEADER_BYTES = 5;
@@ -14,7 +14,7 @@ const PROBLEM = 3;
 const END = 4;
 
 const LENGTHS_MAX: Readonly<Record<number, number>> = {
-  [MATCH]: MATCH_HEADER_BYTES + PATH_BYTES_MAX + LIMITS.grepTextBytesMax,
+  [MATCH]: MATCH_HEADER_BYTES + PATH_BYTES_MAX + COMMAND_LIMITS.grepTextBytesMax,
   [STATISTICS]: STATISTICS_BYTES,
   [PROBLEM]: PROBLEM_BYTES_MAX,
   [END]: 1,
@@ -165,7 +165,8 @@ export class SearchOutput implements OutputSink {
     if (line === 0 || flag > 1 || !isPath || pathEnd > payload.length) {
       throw new BadFrame('match is not valid');
     }
-    if (payload.length - pathEnd > LIMITS.grepTextBytesMax) throw new BadFrame('text is too long');
+    if (payload.length - pathEnd > COMMAND_LIMITS.grepTextBytesMax)
+      throw new BadFrame('text is too long');
     if (this.#matchCount === this.#options.maxResults) throw new BadFrame('too many matches');
     const match = {
       file: this.#options.prefix + payload.toString('utf8', MATCH_HEADER_BYTES, pathEnd),
@@ -178,7 +179,7 @@ export class SearchOutput implements OutputSink {
 
   #keep(match: Buffer): void {
     const bytes = this.#matchBytes + match.length + 1;
-    if (bytes > LIMITS.grepMatchesBytesMax) return this.#close('max_results');
+    if (bytes > COMMAND_LIMITS.grepMatchesBytesMax) return this.#close('max_results');
     this.#matches.push(match);
     this.#matchCount += 1;
     this.#matchBytes = bytes;

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { ControlNode } from '../../shared/directory/control-nodes.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { LINK_LIMITS } from './limits.ts';
 
 const BYTES = 6;
 
@@ -21,6 +21,8 @@ export function chooseNodes(hostId: string, nodes: readonly ControlNode[]): Read
   const chosen = nodes
     .map(({ nodeId, linkShare }) => ({ nodeId, linkShare, score: scoreOf(hostId, nodeId) }))
     .toSorted((a, b) => a.score - b.score)
-    .filter(({ linkShare, score }, rank) => rank < LIMITS.linksPerHostMin || score < linkShare);
+    .filter(
+      ({ linkShare, score }, rank) => rank < LINK_LIMITS.linksPerHostMin || score < linkShare,
+    );
   return new Set(chosen.map(({ nodeId }) => nodeId));
 }

@@ -1,5 +1,6 @@
 import type { KeyObject } from 'node:crypto';
 import { LIMITS } from '../../shared/limits.ts';
+import { LINK_LIMITS } from './limits.ts';
 import {
   type ConnectionClaims,
   readConnectionKey,
@@ -10,7 +11,7 @@ import {
  * How long a key is kept after the last control node that had it is gone. A node whose link just
  * broke may not have noticed yet and sign for a moment longer, by a clock that differs a little.
  */
-const RETAINED_MS = LIMITS.connectionTokenTtlMs + LIMITS.connectionKeySlackMs;
+const RETAINED_MS = LIMITS.connectionTokenTtlMs + LINK_LIMITS.connectionKeySlackMs;
 
 interface KnownKey {
   readonly key: KeyObject;

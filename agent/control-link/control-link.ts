@@ -2,6 +2,7 @@ import { WebSocket } from 'ws';
 import type { ControlNode } from '../../shared/directory/control-nodes.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { LINK_LIMITS } from './limits.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { Logger } from '../../shared/log.ts';
 import { readConnectionKeys } from '../../shared/links/connection-keys.ts';
@@ -174,7 +175,7 @@ export class ControlLinks {
 
   #checkCutOff(): void {
     if (this.isConnected) this.#connectedAt = performance.now();
-    if (performance.now() - this.#connectedAt <= LIMITS.linkLossMsMax) return;
+    if (performance.now() - this.#connectedAt <= LINK_LIMITS.linkLossMsMax) return;
     this.#options.log.warn('link:cutOff');
     this.#options.onCutOff();
     this.#connectedAt = performance.now();

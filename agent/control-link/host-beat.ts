@@ -1,7 +1,7 @@
 import { withoutOverlap } from '../../shared/background.ts';
 import type { ControlNode } from '../../shared/directory/control-nodes.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { SYSTEM_LIMITS } from '../system/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { Beat } from '../system/beat.ts';
 import type { HostOrders } from './host-orders.ts';
@@ -36,7 +36,7 @@ export class HostBeat {
   }
 
   start(): void {
-    this.#stop = this.#deps.beat.every(LIMITS.hostReportMs, this.#exchangeSoon);
+    this.#stop = this.#deps.beat.every(SYSTEM_LIMITS.hostReportMs, this.#exchangeSoon);
     this.#exchangeSoon();
   }
 
@@ -78,6 +78,6 @@ export class HostBeat {
 
   /** Whether what was written last is as old as it may get, give or take half a beat. */
   #isAgedAt(now: number): boolean {
-    return now - this.#written.at > LIMITS.hostAnnounceMs - LIMITS.hostReportMs / 2;
+    return now - this.#written.at > SYSTEM_LIMITS.hostAnnounceMs - SYSTEM_LIMITS.hostReportMs / 2;
   }
 }

@@ -1,7 +1,7 @@
 import { runInBackground } from '../../shared/background.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { HostLoad } from '../../shared/links/stream-protocol.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../shared/schemas/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { ownVersion } from '../../shared/metrics.ts';
 import { isTransitional, type SandboxState } from '../../shared/sandbox-lifecycle.ts';
@@ -123,8 +123,8 @@ export class HostOrders {
       sandboxesActive: active.length,
       disks: disks.attached,
       disksHeld: held.length,
-      sandboxesActiveIds: active.slice(0, LIMITS.hostReportIdsMax),
-      disksHeldIds: held.slice(0, LIMITS.hostReportIdsMax),
+      sandboxesActiveIds: active.slice(0, SCHEMA_LIMITS.hostReportIdsMax),
+      disksHeldIds: held.slice(0, SCHEMA_LIMITS.hostReportIdsMax),
       pausedKeepDisks: sandboxes?.pausedKeepDisks ?? false,
       ...(machines && {
         accelerator: machines.accelerator,

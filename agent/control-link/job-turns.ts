@@ -1,6 +1,6 @@
 import { AppError } from '../../shared/errors.ts';
 import { type JobKind, jobKind } from '../../shared/jobs/jobs.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { LINK_LIMITS } from './limits.ts';
 import { timerMs } from '../../shared/units.ts';
 import { FairTurns, type Turn } from '../system/queues/fair-turns.ts';
 
@@ -20,18 +20,18 @@ export const isDiscard = (kind: JobKind): boolean =>
  */
 export class JobTurns {
   readonly #host = new FairTurns({
-    count: LIMITS.hostJobsAtOnceMax,
-    perAccountMax: LIMITS.hostJobsPerAccountMax,
+    count: LINK_LIMITS.hostJobsAtOnceMax,
+    perAccountMax: LINK_LIMITS.hostJobsPerAccountMax,
     waiting: {
-      count: LIMITS.hostJobsWaitingMax,
-      perAccountMax: LIMITS.hostJobsWaitingPerAccountMax,
+      count: LINK_LIMITS.hostJobsWaitingMax,
+      perAccountMax: LINK_LIMITS.hostJobsWaitingPerAccountMax,
     },
     refusal: 'too many jobs are waiting on the host; try again',
   });
   /** Sandbox jobs mostly wait for a transition, so many may run; beyond that they are refused. */
   readonly #sandboxes = new FairTurns({
-    count: LIMITS.sandboxJobsAtOnceMax,
-    perAccountMax: LIMITS.sandboxJobsPerAccountMax,
+    count: LINK_LIMITS.sandboxJobsAtOnceMax,
+    perAccountMax: LINK_LIMITS.sandboxJobsPerAccountMax,
     waiting: { count: 0, perAccountMax: 0 },
     refusal: 'too many sandbox calls of this account are running on the host; try again',
   });

@@ -9,7 +9,8 @@ import type { RedisTarget } from '../../shared/tls/redis-tls.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { JobSeal } from '../../shared/jobs/job-seal.ts';
 import { type JobEnvelope, type JobKind, jobKind, type JobSender } from '../../shared/jobs/jobs.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { COMMAND_LIMITS } from '../commands/limits.ts';
+import { LINK_LIMITS } from './limits.ts';
 import type { AgentFrame } from '../../shared/links/stream-protocol.ts';
 import { continueInSpan, noteSpan, type OpenSpan } from '../../shared/spans.ts';
 import type { Logger } from '../../shared/log.ts';
@@ -77,11 +78,11 @@ export class JobWorker {
     this.#redis.on('error', () => undefined);
     this.#workers = {
       // A queue knows no accounts, so jobs are taken from it at once and wait for their turn here.
-      exec: this.#work(queues.exec(deps.hostId), deps.execSlots + LIMITS.execsWaitingMax),
-      sandbox: this.#work(queues.sandbox(deps.hostId), LIMITS.sandboxJobsAtOnceMax),
+      exec: this.#work(queues.exec(deps.hostId), deps.execSlots + COMMAND_LIMITS.execsWaitingMax),
+      sandbox: this.#work(queues.sandbox(deps.hostId), LINK_LIMITS.sandboxJobsAtOnceMax),
       host: this.#work(
         queues.host(deps.hostId),
-        LIMITS.hostJobsAtOnceMax + LIMITS.hostJobsWaitingMax,
+        LINK_LIMITS.hostJobsAtOnceMax + LINK_LIMITS.hostJobsWaitingMax,
       ),
     };
   }

@@ -1,6 +1,6 @@
 import { AppError } from '../../shared/errors.ts';
 import { isWithinShare } from '../../shared/fair-shares.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from './limits.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 
 /** An attached disk that nothing uses. */
@@ -87,7 +87,7 @@ export class Attachments {
 
   /** @returns false when there is none, or it takes too long */
   async #detachAnother(accountId: string): Promise<boolean> {
-    const until = performance.now() + LIMITS.diskAttachMsMax;
+    const until = performance.now() + DISK_LIMITS.diskAttachMsMax;
     const tried = new Set<IdleDisk>();
     for (;;) {
       const disk = this.#toGiveUp(accountId, tried);

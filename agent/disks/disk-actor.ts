@@ -2,7 +2,7 @@ import type { AcquiredLease, DiskLease } from '../../shared/directory/disk-lease
 import type { Directory } from '../../shared/directory/directory.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { Delegation } from '../../shared/jobs/disk-kinds.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from './limits.ts';
 import type { StoredMount } from '../../shared/schemas/disk-mount.ts';
 import type { Logger } from '../../shared/log.ts';
 import { inSpan } from '../../shared/spans.ts';
@@ -206,7 +206,7 @@ export class DiskActor {
       }
       await this.#deps.uses.measureBeforeUnmount(this.#disk.diskId);
       const reason = new AppError('disk_moved', 'another host takes the disk');
-      await this.#detach(reason, LIMITS.bucketDetachMsMax);
+      await this.#detach(reason, DISK_LIMITS.bucketDetachMsMax);
       this.#storage.refuseIfSetAside();
     });
   }
@@ -255,7 +255,7 @@ export class DiskActor {
     return this.#mailbox.send(async () => {
       this.#endIdleTime();
       if (this.#attachment === undefined) return;
-      if (!this.#holders.any) return this.#detach(reason, LIMITS.bucketDetachMsMax);
+      if (!this.#holders.any) return this.#detach(reason, DISK_LIMITS.bucketDetachMsMax);
       this.#attachment.claims.revoke(reason);
       await this.#attachment.claims.released();
       this.#attachment.keeper.unref();
@@ -264,7 +264,11 @@ export class DiskActor {
 
   async #acquire(): Promise<AcquiredLease> {
     const { directory, hostId } = this.#deps;
-    const lease = await directory.diskLeases.acquire(this.#disk, hostId, LIMITS.diskLeaseTtlMs);
+    const lease = await directory.diskLeases.acquire(
+      this.#disk,
+      hostId,
+      DISK_LIMITS.diskLeaseTtlMs,
+    );
     if ('heldBy' in lease) {
       throw new AppError('disk_moved', `the disk is handled by host ${lease.heldBy}`);
     }
@@ -384,7 +388,7 @@ export class DiskActor {
       this.#closeIdle(timer).catch((error: unknown) => {
         this.#deps.log.error({ err: error }, 'disk:detachFailed');
       });
-    }, LIMITS.diskIdleUnmountMs);
+    }, DISK_LIMITS.diskIdleUnmountMs);
     this.#idleTimer = timer;
     this.#deps.attachments.markIdle(this.#idle);
   }
@@ -411,7 +415,7 @@ export class DiskActor {
       if (isSettled === false) return this.#whenIdle();
       await this.#deps.uses.measureBeforeUnmount(this.#disk.diskId);
       const reason = new AppError('unavailable', 'the disk was idle');
-      await this.#detach(reason, LIMITS.bucketDetachMsMax);
+      await this.#detach(reason, DISK_LIMITS.bucketDetachMsMax);
     });
   }
 
@@ -444,7 +448,7 @@ export class DiskActor {
   ): Promise<void> {
     const { directory, hostId } = this.#deps;
     const { diskLeases } = directory;
-    const ttlMs = LIMITS.diskLeaseTtlMs;
+    const ttlMs = DISK_LIMITS.diskLeaseTtlMs;
     const lease = await diskLeases.acquireFormer(this.#disk, hostId, ttlMs);
     await endUse?.(lease);
     if (lease !== undefined && (await this.#storage.unmount())) await this.#releaseLease(lease);

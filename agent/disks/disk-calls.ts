@@ -14,7 +14,7 @@ import {
 } from 'node:fs';
 import * as promises from 'node:fs/promises';
 import { promisify } from 'node:util';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from './limits.ts';
 import { type DirectoryPage, native } from '../native/native.ts';
 import { onDiskThread, toItsEnd } from './disk-threads.ts';
 import { MiB } from '../../shared/units.ts';
@@ -99,7 +99,8 @@ export async function closeReadFile(fd: number): Promise<void> {
 }
 
 /**
- * Reads one page of a directory, in slices of {@link LIMITS.listingSliceMs}; see listing-calls.c.
+ * Reads one page of a directory, in slices of {@link DISK_LIMITS.listingSliceMs}; see
+ * listing-calls.c.
  */
 export async function listDirectory(
   ...request: Parameters<typeof native.newListing>
@@ -107,7 +108,9 @@ export async function listDirectory(
   const listing = native.newListing(...request);
   try {
     for (;;) {
-      const page = await onDiskThread(() => native.readListing(listing, LIMITS.listingSliceMs));
+      const page = await onDiskThread(() =>
+        native.readListing(listing, DISK_LIMITS.listingSliceMs),
+      );
       if (page !== undefined) return page;
     }
   } finally {

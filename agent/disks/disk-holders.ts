@@ -1,6 +1,6 @@
 import type { DiskLease, DiskLeases } from '../../shared/directory/disk-leases.ts';
 import { AppError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from './limits.ts';
 import type { DiskHoldJournal } from '../system/journal/disk-hold-journal.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { DiskRef } from './disk-backing.ts';
@@ -79,7 +79,7 @@ export class DiskHolders {
     this.#heldUnder = undefined;
     await storage.unhold();
     if (lease !== undefined) {
-      await failpoint('unhold lease', () => leases.unhold(lease, LIMITS.diskLeaseTtlMs));
+      await failpoint('unhold lease', () => leases.unhold(lease, DISK_LIMITS.diskLeaseTtlMs));
     }
     await this.forget(sandboxId);
   }

@@ -1,6 +1,6 @@
 import { mkdir, rmdir, statfs } from 'node:fs/promises';
 import { AppError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from './limits.ts';
 import { diskProgramPath, native } from '../native/native.ts';
 import { mountsOf } from '../system/mount-table.ts';
 import { ProgramError, ProgramTimeoutError, run } from '../system/spawn.ts';
@@ -75,7 +75,7 @@ const disk = (args: readonly (string | number)[], timeoutMs: number): Promise<st
 export async function mountImage(image: string, target: string, firstLoop: number): Promise<void> {
   await mkdir(target, { recursive: true, mode: 0o700 });
   try {
-    await disk(['attach', image, target, firstLoop, FREE_WITHIN_MS], LIMITS.diskAttachMsMax);
+    await disk(['attach', image, target, firstLoop, FREE_WITHIN_MS], DISK_LIMITS.diskAttachMsMax);
   } catch (error) {
     throw toAppError(error);
   }
@@ -93,7 +93,7 @@ export async function mountReadOnly(
 ): Promise<void> {
   await mkdir(target, { recursive: true, mode: 0o700 });
   try {
-    await disk(['attach-read-only', image, target, firstLoop], LIMITS.diskAttachMsMax);
+    await disk(['attach-read-only', image, target, firstLoop], DISK_LIMITS.diskAttachMsMax);
   } catch (error) {
     throw error instanceof ProgramError && error.exitCode === EXIT.noLoop ? noLoop(error) : error;
   }
@@ -110,7 +110,10 @@ export async function unmountImage(
   target: string,
 ): Promise<{ isFree: boolean; wasInUse: boolean }> {
   try {
-    const output = await disk(['detach', image, target, FREE_WITHIN_MS], LIMITS.diskDetachMsMax);
+    const output = await disk(
+      ['detach', image, target, FREE_WITHIN_MS],
+      DISK_LIMITS.diskDetachMsMax,
+    );
     return { isFree: true, wasInUse: output.includes('lazily') };
   } catch (error) {
     if (!(error instanceof ProgramError) || error.exitCode !== EXIT.inUse) throw error;
@@ -126,7 +129,7 @@ export async function unmountImage(
  */
 export async function isImageFree(image: string): Promise<boolean> {
   try {
-    await disk(['await', image, LEFT_WITHIN_MS], LIMITS.diskProbeMsMax);
+    await disk(['await', image, LEFT_WITHIN_MS], DISK_LIMITS.diskProbeMsMax);
     return true;
   } catch (error) {
     if (error instanceof ProgramTimeoutError) return false;
@@ -149,7 +152,7 @@ export async function isAttachedHere(
 ): Promise<boolean> {
   let name: string;
   try {
-    name = (await disk(['find', image, firstLoop], LIMITS.diskProbeMsMax)).trim();
+    name = (await disk(['find', image, firstLoop], DISK_LIMITS.diskProbeMsMax)).trim();
   } catch (error) {
     if (error instanceof ProgramTimeoutError) return false;
     throw toAppError(error);
@@ -165,7 +168,7 @@ export async function isAttachedHere(
  * @throws ProgramTimeoutError
  */
 export async function unmountLeftover(target: string): Promise<void> {
-  await disk(['detach', '', target, 0], LIMITS.diskDetachMsMax);
+  await disk(['detach', '', target, 0], DISK_LIMITS.diskDetachMsMax);
 }
 
 /**
@@ -174,7 +177,7 @@ export async function unmountLeftover(target: string): Promise<void> {
  * @throws ProgramError, ProgramTimeoutError
  */
 export async function abandonMount(target: string): Promise<void> {
-  await disk(['abandon', target], LIMITS.diskDetachMsMax);
+  await disk(['abandon', target], DISK_LIMITS.diskDetachMsMax);
 }
 
 /**
@@ -193,7 +196,7 @@ export async function mountAgain(mounted: string, target: string): Promise<void>
 
 /** Removes this host's loop devices that nothing is attached to. */
 export async function sweepLoops(firstLoop: number): Promise<void> {
-  await disk(['sweep', firstLoop], LIMITS.loopSweepMsMax);
+  await disk(['sweep', firstLoop], DISK_LIMITS.loopSweepMsMax);
 }
 
 /** Bytes in use on a mounted disk (statfs(2)). */

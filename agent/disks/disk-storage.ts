@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from './limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { ProgramError, ProgramTimeoutError } from '../system/spawn.ts';
@@ -136,7 +136,7 @@ export class DiskStorage {
       const ready = onBehalfOf(accountId, undefined, async () =>
         onMounted(await prepareLayout(target)),
       );
-      await answerWithin(ready, LIMITS.diskAttachMsMax, (ended) => {
+      await answerWithin(ready, DISK_LIMITS.diskAttachMsMax, (ended) => {
         isLate = true;
         this.#setAside(this.#unmountAfter(ended));
       });

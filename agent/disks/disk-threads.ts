@@ -1,5 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from './limits.ts';
 import { FairTurns } from '../system/queues/fair-turns.ts';
 import { chosenPoolThreads } from '../system/environment.ts';
 
@@ -20,7 +20,7 @@ export const poolThreads = chosenPoolThreads ?? LIBUV_THREADS_DEFAULT;
 /** A quarter of the pool is reserved for the agent itself: journal, DNS, mounts. */
 const threads = new FairTurns({
   count: poolThreads - Math.ceil(poolThreads / 4),
-  perAccountMax: Math.min(LIMITS.diskThreadsPerAccountMax, Math.ceil(poolThreads / 2)),
+  perAccountMax: Math.min(DISK_LIMITS.diskThreadsPerAccountMax, Math.ceil(poolThreads / 2)),
   refusal: 'too many calls on disks of the account are waiting; try again',
 });
 
@@ -61,7 +61,7 @@ export async function onDiskThread<T>(call: () => Promise<T>): Promise<T> {
   const { accountId, signal } = current.getStore() ?? ofTheAgent;
   signal?.throwIfAborted();
   // Work that must be done to its end waits as long as it takes.
-  const timeoutMs = signal === undefined ? undefined : LIMITS.diskThreadWaitMsMax;
+  const timeoutMs = signal === undefined ? undefined : DISK_LIMITS.diskThreadWaitMsMax;
   const thread =
     threads.tryAcquire(accountId) ?? (await threads.acquire(accountId, signal, timeoutMs));
   try {

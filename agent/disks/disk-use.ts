@@ -2,7 +2,7 @@ import { runInBackground } from '../../shared/background.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { isRedisRefusal } from '../../shared/directory/redis.ts';
 import { toError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from './limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import { SerialQueue } from '../system/queues/serial-queue.ts';
@@ -28,8 +28,9 @@ interface Unwritten {
 /**
  * Counts the uses of this host's disks for `lastAccessed`, `dataSize` and `metrics`: commands,
  * searches, object requests, downloads, whatever became of them. Uses are added up in memory and
- * written to the directory for all disks together, at most once in `LIMITS.diskUseWrittenEveryMs`,
- * so that none costs a round trip to Redis. A crash loses the uses since the last write.
+ * written to the directory for all disks together, at most once in
+ * `DISK_LIMITS.diskUseWrittenEveryMs`, so that none costs a round trip to Redis. A crash loses the
+ * uses since the last write.
  */
 export class DiskUses {
   readonly #directory: Directory;
@@ -66,15 +67,15 @@ export class DiskUses {
   async measureBeforeUnmount(diskId: string): Promise<void> {
     const unwritten = this.#unwritten.get(diskId);
     if (unwritten === undefined) return;
-    await settledWithin(this.#measure(unwritten), LIMITS.diskMeasureMsMax);
+    await settledWithin(this.#measure(unwritten), DISK_LIMITS.diskMeasureMsMax);
   }
 
-  /** Writes what is left, for at most `LIMITS.diskUseWrittenEveryMs`. */
+  /** Writes what is left, for at most `DISK_LIMITS.diskUseWrittenEveryMs`. */
   async close(): Promise<void> {
     this.#isClosed = true;
     clearTimeout(this.#timer);
     const written = this.#writes.add(() => this.#write());
-    await settledWithin(written, LIMITS.diskUseWrittenEveryMs);
+    await settledWithin(written, DISK_LIMITS.diskUseWrittenEveryMs);
   }
 
   #add(use: Unwritten): void {
@@ -99,7 +100,7 @@ export class DiskUses {
 
   #writeSoon(): void {
     if (this.#timer !== undefined || this.#isClosed) return;
-    const dueInMs = this.#writtenAt + LIMITS.diskUseWrittenEveryMs - performance.now();
+    const dueInMs = this.#writtenAt + DISK_LIMITS.diskUseWrittenEveryMs - performance.now();
     this.#timer = setTimeout(
       () => {
         runInBackground('disk.writeUses', () => this.#writes.add(() => this.#write()));

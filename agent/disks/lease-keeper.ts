@@ -1,6 +1,6 @@
 import { runInBackground } from '../../shared/background.ts';
 import type { DiskLease, DiskLeases } from '../../shared/directory/disk-leases.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from './limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { Beat } from '../system/beat.ts';
 import type { DiskHolders } from './disk-holders.ts';
@@ -38,7 +38,7 @@ export class LeaseKeeper {
     // The first renewal comes earlier than that, at the others' beat, and none is later: a lease
     // ends by its own clock, `expiry`, whatever the beat does. A renewal that is not answered does
     // not hold up the next one.
-    this.#stopRenewing = options.beat.every(LIMITS.diskLeaseTtlMs / 5, renew);
+    this.#stopRenewing = options.beat.every(DISK_LIMITS.diskLeaseTtlMs / 5, renew);
     this.#expiry = this.#expireAfter(options.askedAt);
   }
 
@@ -59,7 +59,7 @@ export class LeaseKeeper {
   }
 
   #expireAfter(renewedAt: number): NodeJS.Timeout {
-    const validMs = LIMITS.diskLeaseTtlMs - LIMITS.diskLeaseMarginMs;
+    const validMs = DISK_LIMITS.diskLeaseTtlMs - DISK_LIMITS.diskLeaseMarginMs;
     const expired = (): void => {
       if (!this.#options.holders.any) return this.#options.onLost();
       this.#expiry = this.#expireAfter(performance.now());
@@ -72,7 +72,7 @@ export class LeaseKeeper {
     const { lease, leases, holders, onLost, log } = this.#options;
     const askedAt = performance.now();
     try {
-      const renewed = await leases.renew(lease, LIMITS.diskLeaseTtlMs);
+      const renewed = await leases.renew(lease, DISK_LIMITS.diskLeaseTtlMs);
       if (this.#isClosed) return;
       if (!renewed && !(await holders.keepLease(lease))) return onLost();
       if (this.#isClosed) return;

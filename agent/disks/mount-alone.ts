@@ -1,6 +1,6 @@
 import type { AcquiredLease, DiskLeases } from '../../shared/directory/disk-leases.ts';
 import { AppError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from './limits.ts';
 import type { StorageFence } from '../system/storage-fence.ts';
 import { StillAttachedError } from './disk-mount.ts';
 import type { DiskStorage } from './disk-storage.ts';
@@ -63,6 +63,6 @@ async function freeImage(parts: MountAloneParts): Promise<number> {
 /** Both took a while. @throws AppError `disk_moved` */
 async function renew({ lease, leases }: MountAloneParts): Promise<number> {
   const askedAt = performance.now();
-  if (await leases.renew(lease, LIMITS.diskLeaseTtlMs)) return askedAt;
+  if (await leases.renew(lease, DISK_LIMITS.diskLeaseTtlMs)) return askedAt;
   throw new AppError('disk_moved', 'another host has taken the disk');
 }

@@ -5,7 +5,8 @@ import type { AcquiredLease } from '../../shared/directory/disk-leases.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import { toError } from '../../shared/errors.ts';
 import { diskIdPattern } from '../../shared/ids.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from './limits.ts';
+import { SYSTEM_LIMITS } from '../system/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { abandonMount, isImageFree, mountAgain, unmountLeftover } from './disk-mount.ts';
 import { LoopDevices } from './loop-devices.ts';
@@ -72,7 +73,11 @@ function exceptionOf({ dataDir, storageDir, sandboxes }: RemovedHost['config']):
 
 async function clear({ hostId, config, directory, log }: RemovedHost): Promise<Cleared> {
   const cgroupParent = `${config.cgroupParent}/${hostId}`;
-  const hung = await killGroup(await detectCgroups(), cgroupParent, LIMITS.formerProcessesMsMax);
+  const hung = await killGroup(
+    await detectCgroups(),
+    cgroupParent,
+    SYSTEM_LIMITS.formerProcessesMsMax,
+  );
   const runDir = await openRunDirectory(hostId);
   const places = [runDir, await realpath(config.dataDir)];
   const mounted = (await Promise.all(places.map(mountsBelow))).flat();
@@ -157,7 +162,7 @@ async function leaseDisks(
           : await directory.diskLeases.acquireFormer(
               { accountId, diskId },
               hostId,
-              LIMITS.diskLeaseTtlMs,
+              DISK_LIMITS.diskLeaseTtlMs,
             );
       return { diskId, targets, lease: lease?.formerHosts.length === 0 ? lease : undefined };
     }),

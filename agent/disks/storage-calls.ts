@@ -1,5 +1,5 @@
 import { AppError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from './limits.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 
 const unavailable = (): AppError =>
@@ -22,14 +22,14 @@ export class StorageCalls {
    * @throws AppError `unavailable`
    */
   async run<T>(work: () => Promise<T>, onLate: (ended: Promise<unknown>) => void): Promise<T> {
-    const deadline = performance.now() + LIMITS.storageCallMsMax;
-    await this.#turn(LIMITS.storageCallMsMax);
+    const deadline = performance.now() + DISK_LIMITS.storageCallMsMax;
+    await this.#turn(DISK_LIMITS.storageCallMsMax);
     const done = work().finally(() => this.#endTurn());
     return answerWithin(done, deadline - performance.now(), onLate);
   }
 
   async #turn(waitMs: number): Promise<void> {
-    if (this.#running < LIMITS.storageCallsAtOnceMax) {
+    if (this.#running < DISK_LIMITS.storageCallsAtOnceMax) {
       this.#running += 1;
       return;
     }

@@ -2,7 +2,7 @@ import { repeatInBackground } from '../../shared/background.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { DiskEntry } from '../../shared/directory/disk-record.ts';
 import { toError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from './limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { DiskFiles } from './disk-files.ts';
 import type { DiskRegistry } from './disk-registry.ts';
@@ -22,7 +22,7 @@ export interface DiskSweepDeps {
  */
 export function sweepDeletedDisks(deps: DiskSweepDeps): () => void {
   let isFirst = true;
-  return repeatInBackground('disk.sweepDeleted', LIMITS.diskSweepMs, async () => {
+  return repeatInBackground('disk.sweepDeleted', DISK_LIMITS.diskSweepMs, async () => {
     // Before the rest, which fails while the directory of disks could not be made.
     await deps.files.removeLeftovers().catch((error: unknown) => {
       deps.log.warn({ err: toError(error) }, 'sweep:leftoversFailed');

@@ -1,6 +1,6 @@
 import { parseImageReference, repositoryOf } from '../../shared/image-reference.ts';
 import { AppError, toError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { IMAGE_LIMITS } from './limits.ts';
 import { sha256 } from '../../shared/secrets.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import { FairTurns, type Turn } from '../system/queues/fair-turns.ts';
@@ -78,8 +78,8 @@ export class ImageBuilder implements ImageBringer {
       count: Math.max(1, deps.buildsMax),
       perAccountMax: Math.max(1, deps.buildsMax - 1),
       waiting: {
-        count: LIMITS.imageBuildsWaitingMax,
-        perAccountMax: LIMITS.imageBuildsWaitingPerAccountMax,
+        count: IMAGE_LIMITS.imageBuildsWaitingMax,
+        perAccountMax: IMAGE_LIMITS.imageBuildsWaitingPerAccountMax,
       },
       refusal: 'too many builds of images wait on the host; try again',
     });
@@ -91,7 +91,7 @@ export class ImageBuilder implements ImageBringer {
   }
 
   async bring(source: ImageSource, options: BringOptions): Promise<HeldImage> {
-    const late = AbortSignal.timeout(LIMITS.imageBuildMsMax);
+    const late = AbortSignal.timeout(IMAGE_LIMITS.imageBuildMsMax);
     const signals = [late, this.#closed.signal, ...(options.signal ? [options.signal] : [])];
     const signal = AbortSignal.any(signals);
     try {
@@ -240,7 +240,7 @@ export class ImageBuilder implements ImageBringer {
 
   /** However many callers join the build, and however late: it has a time of its own. */
   async #produceInTime(build: Build, { signal, onProgress }: BuildRun): Promise<void> {
-    const late = AbortSignal.timeout(LIMITS.imageBuildMsMax);
+    const late = AbortSignal.timeout(IMAGE_LIMITS.imageBuildMsMax);
     try {
       await this.#produce(build, { signal: AbortSignal.any([signal, late]), onProgress });
     } catch (cause) {

@@ -1,7 +1,7 @@
 import { repeatInBackground, runInBackground } from '../../shared/background.ts';
 import type { ImageBuildRef, ImageOutcome, Images } from '../../shared/directory/images.ts';
 import { AppError, toError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { IMAGE_LIMITS } from './limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { repeatUntilDone } from '../system/queues/until-done.ts';
 import { failpoint } from '../system/failpoint.ts';
@@ -61,8 +61,8 @@ export class ImageBuilds {
     const own = [...this.#running.values()].filter((build) => build.accountId === accountId);
     if (
       this.#closed.signal.aborted ||
-      this.#running.size >= LIMITS.imageBuildsWaitingMax ||
-      own.length >= LIMITS.imageBuildsWaitingPerAccountMax
+      this.#running.size >= IMAGE_LIMITS.imageBuildsWaitingMax ||
+      own.length >= IMAGE_LIMITS.imageBuildsWaitingPerAccountMax
     ) {
       throw new AppError('no_capacity', 'too many builds of images wait on the host; try again');
     }
@@ -91,10 +91,14 @@ export class ImageBuilds {
     const lost = new AbortController();
     const signal = AbortSignal.any([this.#closed.signal, lost.signal]);
     let progress: BuildProgress | undefined;
-    const stopRenewing = repeatInBackground('image.renew', LIMITS.imageBuildRenewMs, async () => {
-      if (!(await directory.renew(ref, progress)))
-        lost.abort(new Error('the build was taken over'));
-    });
+    const stopRenewing = repeatInBackground(
+      'image.renew',
+      IMAGE_LIMITS.imageBuildRenewMs,
+      async () => {
+        if (!(await directory.renew(ref, progress)))
+          lost.abort(new Error('the build was taken over'));
+      },
+    );
     const begunAt = performance.now();
     let outcome: ImageOutcome;
     try {
@@ -133,7 +137,7 @@ export class ImageBuilds {
     if (!(await attempt())) {
       await repeatUntilDone(
         attempt,
-        AbortSignal.any([this.#closed.signal, AbortSignal.timeout(LIMITS.imageBuildMsMax)]),
+        AbortSignal.any([this.#closed.signal, AbortSignal.timeout(IMAGE_LIMITS.imageBuildMsMax)]),
       );
     }
   }

@@ -4,7 +4,7 @@ import { chown, lstat, mkdir, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { errnoOf } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { IMAGE_LIMITS } from './limits.ts';
 import { readFileWithin } from '../system/read-file-within.ts';
 import { ImageFailure } from './image-source.ts';
 import { type OciDescriptor, type OciManifest, toOciManifest } from './oci-manifest.ts';
@@ -116,4 +116,4 @@ async function take(layout: string, pulled: string, part: OciDescriptor): Promis
 
 /** The configuration of a layout's image, as the registry had it. */
 export const readConfig = (layout: string, { config }: OciManifest): Promise<string> =>
-  readBlob(layout, config.digest, LIMITS.imageConfigBytesMax);
+  readBlob(layout, config.digest, IMAGE_LIMITS.imageConfigBytesMax);

@@ -2,7 +2,7 @@ import { posix } from 'node:path';
 import Type from 'typebox';
 import { toError } from '../../shared/errors.ts';
 import { parseJson } from '../../shared/json.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { IMAGE_LIMITS } from './limits.ts';
 import { compile } from '../../shared/validate.ts';
 import type { ImageConfig, ImagePlatform } from './built-image.ts';
 import { ImageFailure } from './image-source.ts';
@@ -30,12 +30,12 @@ const Platform = Type.Object({
 });
 const Index = Type.Object({
   manifests: Type.Array(Type.Object({ digest: Digest, platform: Type.Optional(Platform) }), {
-    maxItems: LIMITS.imagePlatformsMax,
+    maxItems: IMAGE_LIMITS.imagePlatformsMax,
   }),
 });
 const Manifest = Type.Object({
   config: Descriptor,
-  layers: Type.Array(Descriptor, { maxItems: LIMITS.imageLayersMax }),
+  layers: Type.Array(Descriptor, { maxItems: IMAGE_LIMITS.imageLayersMax }),
 });
 const Config = Type.Object({
   os: Type.String({ maxLength: 255 }),
@@ -50,7 +50,7 @@ const Config = Type.Object({
       }),
     ]),
   ),
-  rootfs: Type.Object({ diff_ids: Type.Array(Digest, { maxItems: LIMITS.imageLayersMax }) }),
+  rootfs: Type.Object({ diff_ids: Type.Array(Digest, { maxItems: IMAGE_LIMITS.imageLayersMax }) }),
 });
 
 const checkIndex = compile(Index);
@@ -113,7 +113,7 @@ export function parseManifest(text: string, bytesMax: number): OciManifest {
     const message = `layers of type ${strange.mediaType} are not supported; use tar or tar+gzip`;
     throw new ImageFailure('invalid_source', message);
   }
-  if (config.size > LIMITS.imageConfigBytesMax || totalBytes(manifest) > bytesMax) {
+  if (config.size > IMAGE_LIMITS.imageConfigBytesMax || totalBytes(manifest) > bytesMax) {
     throw tooLarge(bytesMax);
   }
   return manifest;
@@ -166,11 +166,14 @@ export function parseConfig(
 
 function environmentOf(entries: readonly string[]): Record<string, string> {
   const bytes = entries.reduce((sum, entry) => sum + Buffer.byteLength(entry) + 1, 0);
-  if (bytes > LIMITS.imageEnvironmentBytesMax || entries.some((entry) => entry.includes('\0'))) {
+  if (
+    bytes > IMAGE_LIMITS.imageEnvironmentBytesMax ||
+    entries.some((entry) => entry.includes('\0'))
+  ) {
     throw new ImageFailure('invalid_source', 'the ENV of the image is too long or contains NUL');
   }
-  if (entries.length > LIMITS.imageVariablesMax) {
-    const message = `the ENV of the image has more than ${LIMITS.imageVariablesMax} variables`;
+  if (entries.length > IMAGE_LIMITS.imageVariablesMax) {
+    const message = `the ENV of the image has more than ${IMAGE_LIMITS.imageVariablesMax} variables`;
     throw new ImageFailure('invalid_source', message);
   }
   const pairs = entries.flatMap((entry): [string, string][] => {

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { chown, mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { errnoOf, ignoring } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { IMAGE_LIMITS } from './limits.ts';
 import { DAY_MS } from '../../shared/units.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { run } from '../system/spawn.ts';
@@ -238,7 +238,7 @@ async function isForgotten(aside: string): Promise<boolean> {
 
 async function readDocuments(layout: string): Promise<ImageDocuments> {
   const read = async (name: string): Promise<string> =>
-    (await readFileWithin(join(layout, name), LIMITS.imageManifestBytesMax)).toString('utf8');
+    (await readFileWithin(join(layout, name), IMAGE_LIMITS.imageManifestBytesMax)).toString('utf8');
   const manifest = await read(MANIFEST);
   const index = await read(SOURCE_INDEX).catch(ignoring('ENOENT'));
   return { index, manifest };

@@ -1,6 +1,6 @@
 import { closeSync, writeSync } from 'node:fs';
 import type { ImageReference } from '../../shared/image-reference.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { IMAGE_LIMITS } from './limits.ts';
 import { KiB, MiB } from '../../shared/units.ts';
 import { native } from '../native/native.ts';
 import type { HostGroups } from '../system/helper-group.ts';
@@ -96,10 +96,10 @@ export class RegistryClient {
     const text = await this.#skopeo([...args, this.#address(digest)], {
       writes: {},
       fileBytes: MiB,
-      outputBytesMax: LIMITS.imageManifestBytesMax + 1,
+      outputBytesMax: IMAGE_LIMITS.imageManifestBytesMax + 1,
       signal,
     });
-    if (Buffer.byteLength(text) > LIMITS.imageManifestBytesMax) {
+    if (Buffer.byteLength(text) > IMAGE_LIMITS.imageManifestBytesMax) {
       throw new ImageFailure('invalid_source', 'the manifest of the image is too long');
     }
     if (digest === undefined || digestOf(text) === digest) return text;

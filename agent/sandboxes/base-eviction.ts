@@ -1,6 +1,6 @@
 import { repeatUntilStopped } from '../../shared/background.ts';
 import { ignoring, toError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { SANDBOX_LIMITS } from './limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { SharedBases } from '../machines/driver.ts';
@@ -40,7 +40,9 @@ export class BaseEviction {
   }
 
   start(): void {
-    this.#stop = repeatUntilStopped('base.evict', LIMITS.sandboxBasesLookMs, () => this.evict());
+    this.#stop = repeatUntilStopped('base.evict', SANDBOX_LIMITS.sandboxBasesLookMs, () =>
+      this.evict(),
+    );
   }
 
   close(): Promise<void> {

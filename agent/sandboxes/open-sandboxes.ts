@@ -4,7 +4,8 @@ import { Publisher, SandboxPublisher } from './lifecycle/publisher.ts';
 import { Snapshots } from './snapshots/snapshots.ts';
 import { toError } from '../../shared/errors.ts';
 import type { Directory } from '../../shared/directory/directory.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { SANDBOX_LIMITS } from './limits.ts';
+import { SYSTEM_LIMITS } from '../system/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
@@ -134,7 +135,7 @@ function announceRegularly(
     );
   };
   announceOrWarn();
-  return beat.every(LIMITS.hostAnnounceMs, announceOrWarn);
+  return beat.every(SYSTEM_LIMITS.hostAnnounceMs, announceOrWarn);
 }
 
 /** The name of this host's platform in images. */
@@ -281,7 +282,7 @@ export async function openSandboxes(
   const capacity = newCapacity(settings, parts, meter);
   const uids = new UidPool(settings.uidBase, uidsOf([...rows, ...snapshotRows]));
   const boots = turnsToStart(availableParallelism());
-  const resumes = turnsToStart(LIMITS.sandboxResumesAtOnceMax);
+  const resumes = turnsToStart(SANDBOX_LIMITS.sandboxResumesAtOnceMax);
   const shared = { hostId, platform: PLATFORM, driver, policies, uids, log } as const;
   const snapshotRecords = new Publisher<SnapshotRecord>(directory.snapshots, log);
   const snapshots = new Snapshots(

@@ -1,7 +1,7 @@
 import type { SandboxRow } from '../system/journal/sandbox-journal.ts';
 import { isDeepStrictEqual } from 'node:util';
 import { AppError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { SANDBOX_LIMITS } from './limits.ts';
 import type { SandboxImage } from '../../shared/schemas/sandbox-image.ts';
 import type { SandboxConfig } from '../../shared/schemas/sandbox-record.ts';
 import { refuseIfDeep } from './holds/fork-tree.ts';
@@ -183,7 +183,7 @@ export class SandboxCreator {
   #takePrewarmed({ row }: Snapshot): PrewarmedMachine | undefined {
     const { config, image, hasMemory, id, sizeBytes } = row;
     // Memory that a machine continues from is its own from the start.
-    if (hasMemory && sizeBytes > LIMITS.snapshotPrewarmedBytesMax) return undefined;
+    if (hasMemory && sizeBytes > SANDBOX_LIMITS.snapshotPrewarmedBytesMax) return undefined;
     const digest = image?.digest;
     return this.#deps.prewarmed.take(config, digest === undefined ? undefined : { digest }, id);
   }

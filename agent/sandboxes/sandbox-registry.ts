@@ -1,7 +1,7 @@
 import { runInBackground } from '../../shared/background.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { SandboxUsage } from '../../shared/jobs/sandbox-kinds.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { SANDBOX_LIMITS } from './limits.ts';
 import { isServing, type SandboxState } from '../../shared/sandbox-lifecycle.ts';
 import { paths } from '../system/paths.ts';
 import type { SandboxExecState, SandboxRow } from '../system/journal/sandbox-journal.ts';
@@ -133,7 +133,7 @@ export class SandboxRegistry implements HostedSandboxes {
    * and stops the others.
    */
   async stopAll(): Promise<void> {
-    const until = performance.now() + LIMITS.sandboxStopAllMs;
+    const until = performance.now() + SANDBOX_LIMITS.sandboxStopAllMs;
     await Promise.all(this.actors.map((actor) => shutDown(actor, until, this.#deps)));
   }
 

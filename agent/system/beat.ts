@@ -1,4 +1,4 @@
-import { LIMITS } from '../../shared/limits.ts';
+import { SYSTEM_LIMITS } from './limits.ts';
 
 interface Work {
   /** At every so many beats. */
@@ -17,7 +17,7 @@ export class Beat {
 
   constructor() {
     // The host's servers keep the process alive, not its beat.
-    setInterval(() => this.#next(), LIMITS.hostReportMs).unref();
+    setInterval(() => this.#next(), SYSTEM_LIMITS.hostReportMs).unref();
   }
 
   /**
@@ -26,7 +26,7 @@ export class Beat {
    * @returns a function that stops the repetition
    */
   every(everyMs: number, begin: () => void): () => void {
-    const work = { beats: Math.max(1, Math.round(everyMs / LIMITS.hostReportMs)), begin };
+    const work = { beats: Math.max(1, Math.round(everyMs / SYSTEM_LIMITS.hostReportMs)), begin };
     this.#works.add(work);
     return () => this.#works.delete(work);
   }

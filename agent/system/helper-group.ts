@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { LIMITS } from '../../shared/limits.ts';
+import { SYSTEM_LIMITS } from './limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import { guardPath } from '../native/native.ts';
@@ -33,7 +33,7 @@ export async function endFormerProcesses(
   { cgroups, cgroupParent }: HostGroups,
   log: Logger,
 ): Promise<void> {
-  const withinMs = LIMITS.formerProcessesMsMax;
+  const withinMs = SYSTEM_LIMITS.formerProcessesMsMax;
   const except = [MACHINES_GROUP, NETWORK_GROUP, BUCKETS_GROUP];
   const pids = await killBelow(cgroups, cgroupParent, { except, withinMs });
   if (pids.length > 0) log.error({ pids }, 'reclaim:processesHang');
@@ -75,6 +75,6 @@ export async function startMountGuard(
   if (!isReady) throw new Error('the guard that unmounts disks did not start');
   return async () => {
     stdin.end();
-    await settledWithin(ended, LIMITS.guardEndMsMax);
+    await settledWithin(ended, SYSTEM_LIMITS.guardEndMsMax);
   };
 }

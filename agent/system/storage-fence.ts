@@ -1,5 +1,5 @@
 import { AppError, toError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { SYSTEM_LIMITS } from './limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { cephVariables } from './environment.ts';
 import { run } from './spawn.ts';
@@ -44,7 +44,7 @@ export class StorageFence {
     const begunAt = performance.now();
     try {
       await run(this.#command, [hostId], {
-        timeoutMs: LIMITS.storageFenceMsMax,
+        timeoutMs: SYSTEM_LIMITS.storageFenceMsMax,
         environment: cephVariables,
       });
     } catch (error) {

@@ -3,7 +3,8 @@ import type { Directory } from '../../shared/directory/directory.ts';
 import type { KeyedRequest } from '../../shared/directory/idempotency-keys.ts';
 import { AppError, type ErrorCode, errorCodes } from '../../shared/errors.ts';
 import type { FairShares, Place } from '../../shared/fair-shares.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../shared/directory/limits.ts';
+import { HTTP_LIMITS } from './limits.ts';
 import { seal, sha256, tryUnseal } from '../../shared/secrets.ts';
 import type { ClusterConfig } from '../../shared/settings/cluster-config.ts';
 import type { Deps, ServiceSettings } from '../region/deps.ts';
@@ -45,7 +46,7 @@ const NODE_ASKED_EVERY_MS = 1_000;
 /** How long a request may be at work beyond its command's own time. */
 const RUNNING_GRACE_MS = 60_000;
 /** After an outage of Redis control nodes need a moment to announce themselves again. */
-const NODE_GONE_AFTER_MS = LIMITS.controlNodeTtlMs / 2;
+const NODE_GONE_AFTER_MS = DIRECTORY_LIMITS.controlNodeTtlMs / 2;
 
 /**
  * Errors after which something may have been done; after all others the request may be repeated.
@@ -81,7 +82,12 @@ export async function answerOnce(
     runningUntil: Date.now() + deps.config.execTimeoutMs + RUNNING_GRACE_MS,
   };
   const { accountId } = call;
-  const first = await idempotencyKeys.claim(accountId, keyHash, request, LIMITS.idempotencyTtlMs);
+  const first = await idempotencyKeys.claim(
+    accountId,
+    keyHash,
+    request,
+    HTTP_LIMITS.idempotencyTtlMs,
+  );
   if (first === 'full') {
     throw new AppError(
       'directory_full',
@@ -121,14 +127,14 @@ async function keep(
 ): Promise<void> {
   const data = kept.kind === 'reply' && 'data' in kept.reply ? kept.reply.data : undefined;
   // Long output is not rendered to find out that it is too long.
-  const text = textLength(data) > LIMITS.idempotentAnswerBytesMax ? '' : JSON.stringify(kept);
+  const text = textLength(data) > HTTP_LIMITS.idempotentAnswerBytesMax ? '' : JSON.stringify(kept);
   const keys = deps.config.cluster.encryptionKeys;
   const status = kept.kind === 'reply' ? kept.reply.status : statusOf[kept.code];
-  const isKept = text !== '' && Buffer.byteLength(text) <= LIMITS.idempotentAnswerBytesMax;
+  const isKept = text !== '' && Buffer.byteLength(text) <= HTTP_LIMITS.idempotentAnswerBytesMax;
   const answer = isKept ? { answer: seal(keys, text, sealContext(accountId, keyHash)) } : {};
   const finished = { ...request, status, ...answer };
   await deps.directory.idempotencyKeys
-    .finish(accountId, keyHash, finished, LIMITS.idempotencyTtlMs)
+    .finish(accountId, keyHash, finished, HTTP_LIMITS.idempotencyTtlMs)
     // The work is done, so its caller gets the answer although it could not be kept.
     .catch(() => undefined);
 }

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { errnoOf } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { HTTP_LIMITS } from './limits.ts';
 
 /**
  * A file to which lines are appended, several at a time when they come faster than they are
@@ -25,7 +25,7 @@ export class AuditFile {
    * @throws Error when it could not be, or too many lines wait: the storage may hang for good
    */
   async append(line: string): Promise<void> {
-    if (this.#waiting.length >= LIMITS.auditLinesWaitingMax)
+    if (this.#waiting.length >= HTTP_LIMITS.auditLinesWaitingMax)
       throw new Error(`the audit log is not written: ${this.#waiting.length} lines wait`);
     this.#waiting.push(`${line}\n`);
     this.#next ??= this.#writeAfter(this.#last);

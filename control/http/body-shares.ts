@@ -1,6 +1,6 @@
 import { AppError } from '../../shared/errors.ts';
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { HTTP_LIMITS } from './limits.ts';
 
 /** The bytes that a request's body takes here. Disposing them gives them back. */
 export interface HeldBody extends Disposable {
@@ -18,7 +18,7 @@ export interface HeldBody extends Disposable {
 export class BodyShares {
   readonly #pieces: FairShares;
 
-  constructor(piecesMax: number = LIMITS.bodyPiecesPerNodeMax) {
+  constructor(piecesMax: number = HTTP_LIMITS.bodyPiecesPerNodeMax) {
     this.#pieces = new FairShares(piecesMax);
   }
 
@@ -27,7 +27,9 @@ export class BodyShares {
     const held: Place[] = [];
     return {
       growTo: (bytes) => {
-        const wanted = Math.ceil((bytes - LIMITS.bodyUncountedBytesMax) / LIMITS.bodyPieceBytes);
+        const wanted = Math.ceil(
+          (bytes - HTTP_LIMITS.bodyUncountedBytesMax) / HTTP_LIMITS.bodyPieceBytes,
+        );
         while (held.length < wanted) held.push(this.#take(accountId));
       },
       [Symbol.dispose]: () => {

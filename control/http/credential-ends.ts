@@ -1,6 +1,6 @@
 import { parseDuration } from '../../shared/duration.ts';
 import { AppError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../shared/schemas/limits.ts';
 import { HOUR_MS } from '../../shared/units.ts';
 
 /** The last time with a year of four digits. */
@@ -26,8 +26,8 @@ export function parseTtl(ttl: string): number {
   if (ms === undefined) {
     throw new AppError('bad_request', 'body: ttl must be a duration such as 90s, 4m or 1h30m');
   }
-  if (ms <= 0 || ms > LIMITS.credentialTtlMsMax) {
-    const hours = LIMITS.credentialTtlMsMax / HOUR_MS;
+  if (ms <= 0 || ms > SCHEMA_LIMITS.credentialTtlMsMax) {
+    const hours = SCHEMA_LIMITS.credentialTtlMsMax / HOUR_MS;
     throw new AppError('bad_request', `body: ttl must be more than 0 and at most ${hours}h`);
   }
   return Math.ceil(ms);

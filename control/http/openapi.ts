@@ -1,5 +1,5 @@
 import type { TSchema } from 'typebox';
-import { LIMITS } from '../../shared/limits.ts';
+import { HTTP_LIMITS } from './limits.ts';
 import type { ErrorCode } from '../../shared/errors.ts';
 import { Failure } from '../../shared/schemas/common.ts';
 import { VISIBLE_ASCII } from '../../shared/schemas/patterns.ts';
@@ -49,7 +49,7 @@ const IDEMPOTENCY_KEY = {
   schema: {
     type: 'string',
     minLength: 1,
-    maxLength: LIMITS.idempotencyKeyLengthMax,
+    maxLength: HTTP_LIMITS.idempotencyKeyLengthMax,
     pattern: VISIBLE_ASCII,
     examples: ['6b9f1c52-build-17'],
   },

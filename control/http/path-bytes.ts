@@ -1,5 +1,5 @@
 import { AppError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../shared/schemas/limits.ts';
 
 /** Bytes from percent-encoded text; other characters stand for their UTF-8. */
 function decode(text: string): Buffer {
@@ -19,8 +19,8 @@ function checkPath(bytes: Buffer, name: string): Buffer {
   const bad = (reason: string): AppError => new AppError('bad_request', `${name} ${reason}`);
   if (bytes[0] !== 0x2f) throw bad('is not absolute: it must begin with a slash');
   if (bytes.includes(0)) throw bad('contains a NUL byte');
-  if (bytes.length > LIMITS.filePathBytesMax) {
-    throw bad(`is longer than ${LIMITS.filePathBytesMax} bytes`);
+  if (bytes.length > SCHEMA_LIMITS.filePathBytesMax) {
+    throw bad(`is longer than ${SCHEMA_LIMITS.filePathBytesMax} bytes`);
   }
   return bytes;
 }

@@ -1,7 +1,7 @@
 import { toError } from '../../shared/errors.ts';
 import { addressKey } from '../../shared/http/address-key.ts';
 import { newEventId } from '../../shared/ids.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { HTTP_LIMITS } from './limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { MinuteSums } from '../../shared/minute-sums.ts';
 import type { AuditFile } from './audit-file.ts';
@@ -20,7 +20,7 @@ interface Sum {
   count: number;
 }
 
-/** Stands for all addresses beyond `LIMITS.auditStrangersMax` of a minute. */
+/** Stands for all addresses beyond `HTTP_LIMITS.auditStrangersMax` of a minute. */
 const OTHERS = 'others';
 
 const newSum = (): Sum => ({
@@ -41,7 +41,7 @@ export class RefusedStrangers {
   constructor(
     file: Pick<AuditFile, 'append'>,
     log: Logger,
-    forMs: number = LIMITS.auditStrangersSummedMs,
+    forMs: number = HTTP_LIMITS.auditStrangersSummedMs,
   ) {
     this.#file = file;
     this.#log = log;
@@ -52,7 +52,7 @@ export class RefusedStrangers {
 
   count({ eventType, status, address }: RefusedCall): void {
     const key = addressKey(address);
-    const isListed = this.#sums.size < LIMITS.auditStrangersMax || this.#sums.has(key);
+    const isListed = this.#sums.size < HTTP_LIMITS.auditStrangersMax || this.#sums.has(key);
     const sum = this.#sums.of(isListed ? key : OTHERS, newSum);
     sum.count += 1;
     sum.eventTypes.add(eventType);

@@ -1,5 +1,5 @@
 import { AppError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../shared/schemas/limits.ts';
 
 const SEGMENT_BYTES_MAX = 255;
 
@@ -9,7 +9,7 @@ export function checkRelative(path: string, what: string): void {
     new AppError('bad_request', `${what} ${JSON.stringify(path)} ${reason}`);
   if (path === '') throw bad('is empty');
   if (path.startsWith('/')) throw bad('is absolute; it must be relative');
-  if (Buffer.byteLength(path) > LIMITS.mountPathBytesMax) throw bad('is too long');
+  if (Buffer.byteLength(path) > SCHEMA_LIMITS.mountPathBytesMax) throw bad('is too long');
   if (path.includes('\0')) throw bad('contains a NUL character');
   for (const segment of path.split('/')) {
     if (segment === '') throw bad('has an empty segment');

@@ -5,7 +5,7 @@ import { FILE_RESPONSE_HEADERS } from '../../shared/links/data-protocol.ts';
 import { type Caller, endWithKey } from '../../shared/directory/api-keys.ts';
 import { AppError } from '../../shared/errors.ts';
 import { accountIdPattern, diskIdPattern } from '../../shared/ids.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../shared/schemas/limits.ts';
 import type { CreateShareUrl, ShareUrl } from '../../shared/schemas/share.ts';
 import { signToken, verifyToken } from '../../shared/secrets.ts';
 import { compile } from '../../shared/validate.ts';
@@ -31,7 +31,7 @@ const SAFETY_HEADERS = {
 const ShareClaims = Type.Object({
   accountId: Type.String({ pattern: accountIdPattern }),
   diskId: Type.String({ pattern: diskIdPattern }),
-  key: Type.String({ minLength: 1, maxLength: LIMITS.shareKeyBytesMax }),
+  key: Type.String({ minLength: 1, maxLength: SCHEMA_LIMITS.shareKeyBytesMax }),
   /** The API key that made the link; links of earlier versions name none. */
   keyId: Type.Optional(Type.String({ pattern: '^[0-9a-f]{64}$' })),
 });
@@ -45,8 +45,8 @@ const badKey = (reason: string): AppError => new AppError('bad_request', `key ${
 /** @throws AppError `bad_request` unless the key is a plain path; slashes at its beginning go */
 function toFileKey(given: string): string {
   const key = given.replace(/^\/+/u, '');
-  if (Buffer.byteLength(given) > LIMITS.shareKeyBytesMax) {
-    throw badKey(`is longer than ${LIMITS.shareKeyBytesMax} bytes`);
+  if (Buffer.byteLength(given) > SCHEMA_LIMITS.shareKeyBytesMax) {
+    throw badKey(`is longer than ${SCHEMA_LIMITS.shareKeyBytesMax} bytes`);
   }
   if (key.includes('\0')) throw badKey('contains a NUL character');
   for (const segment of key.split('/')) {
@@ -63,7 +63,7 @@ function toFileKey(given: string): string {
 export async function createShareUrl(
   deps: Deps,
   { caller, diskId }: { caller: Caller; diskId: string },
-  { key: given, expiresIn: wanted = LIMITS.shareTtlSecondsDefault }: CreateShareUrl,
+  { key: given, expiresIn: wanted = SCHEMA_LIMITS.shareTtlSecondsDefault }: CreateShareUrl,
   context: RequestContext,
 ): Promise<ShareUrl> {
   const key = toFileKey(given);

@@ -6,6 +6,7 @@ import { toError } from '../../shared/errors.ts';
 import { findFramingFault } from '../../shared/http/http-framing.ts';
 import type { Hosts } from '../../shared/directory/hosts.ts';
 import { LIMITS } from '../../shared/limits.ts';
+import { REGION_LIMITS } from './limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { signConnectionKeys } from '../../shared/links/connection-keys.ts';
 import { assertCompatible, OWN_VERSIONS } from '../../shared/links/protocol-versions.ts';
@@ -290,7 +291,7 @@ export class AgentHub implements KnownHosts {
 
   /** Only this node can tell that it waits for nothing on a link, so it closes it. */
   #isUnused(hostId: string, { isSpare, usedAt }: AgentLink): boolean {
-    const isLong = performance.now() - usedAt > LIMITS.spareLinkMs;
+    const isLong = performance.now() - usedAt > REGION_LIMITS.spareLinkMs;
     return isSpare && isLong && this.waiters.pendingOf(hostId) === 0;
   }
 

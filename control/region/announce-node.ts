@@ -1,7 +1,7 @@
 import { repeatInBackground } from '../../shared/background.ts';
 import type { ControlNode, ControlNodes } from '../../shared/directory/control-nodes.ts';
 import type { Hosts } from '../../shared/directory/hosts.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../shared/directory/limits.ts';
 import type { LinkShare } from './link-share.ts';
 
 /**
@@ -23,7 +23,7 @@ export function announceNode(
     share.follow(await hosts.count());
     await controlNodes.announce({ ...node, linkShare: share.value }, isLeaving);
   };
-  const stop = repeatInBackground('node.announce', LIMITS.controlNodeTtlMs / 4, announce);
+  const stop = repeatInBackground('node.announce', DIRECTORY_LIMITS.controlNodeTtlMs / 4, announce);
   return {
     async leave() {
       isLeaving = true;

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClaimResult } from '../../shared/directory/named-records.ts';
 import { AppError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { REGION_LIMITS } from './limits.ts';
 
 const POLL_MS_MIN = 25;
 const POLL_MS_MAX = 250;
@@ -15,7 +15,7 @@ export async function claimName(
   name: string,
   claim: () => Promise<ClaimResult>,
 ): Promise<Exclude<ClaimResult, 'name_claimed'>> {
-  const until = performance.now() + LIMITS.nameClaimWaitMs;
+  const until = performance.now() + REGION_LIMITS.nameClaimWaitMs;
   for (let waitMs = POLL_MS_MIN; ; waitMs = Math.min(waitMs * 2, POLL_MS_MAX)) {
     const result = await claim();
     if (result !== 'name_claimed') return result;

@@ -1,7 +1,7 @@
 import { repeatInBackground } from '../../shared/background.ts';
 import type { SpaceAlert } from '../../shared/directory/space-alert.ts';
 import { AppError, toError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { REGION_LIMITS } from './limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { StorageWatch } from '../../shared/storage-watch.ts';
 
@@ -35,8 +35,10 @@ export class DirectorySpace {
     if (redisDataDir !== undefined) {
       this.#watch = new StorageWatch({ directories: [redisDataDir], reserveBytes, refusal, log });
     }
-    this.#stop = repeatInBackground('directory.checkSpace', LIMITS.directorySpaceCheckMs, () =>
-      this.#refresh(),
+    this.#stop = repeatInBackground(
+      'directory.checkSpace',
+      REGION_LIMITS.directorySpaceCheckMs,
+      () => this.#refresh(),
     );
   }
 

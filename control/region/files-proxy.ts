@@ -3,7 +3,7 @@ import { AppError, toError } from '../../shared/errors.ts';
 import { FairShares, type Place } from '../../shared/fair-shares.ts';
 import { framingOf } from '../../shared/http/http-framing.ts';
 import { awaitAnswer, whenClosed } from '../../shared/http/send-request.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { REGION_LIMITS } from './limits.ts';
 import { FILE_REQUEST_HEADERS } from '../../shared/links/data-protocol.ts';
 import { FILES_PATH, filesClaims, type FilesRequest } from '../../shared/links/files-protocol.ts';
 import { checkTaken, type PartAuth, PartRequests } from '../../shared/links/part-requests.ts';
@@ -28,8 +28,8 @@ export interface FilesCall extends FilesRequest {
 /** This node's way to the files of sandboxes. */
 export class FilesProxy {
   readonly #requests: PartRequests;
-  readonly #transfers = new FairShares(LIMITS.filesPerNodeMax);
-  readonly #watches = new FairShares(LIMITS.watchesPerNodeMax);
+  readonly #transfers = new FairShares(REGION_LIMITS.filesPerNodeMax);
+  readonly #watches = new FairShares(REGION_LIMITS.watchesPerNodeMax);
 
   constructor(auth: PartAuth) {
     this.#requests = new PartRequests(auth, FREE_SOCKETS_PER_HOST);

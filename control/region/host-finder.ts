@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Hosts } from '../../shared/directory/hosts.ts';
 import type { ControlNode } from '../../shared/directory/control-nodes.ts';
 import { toError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { REGION_LIMITS } from './limits.ts';
 import { LINK_REQUEST_PATH } from '../../shared/links/link-request.ts';
 import { checkTaken, type PartAuth, PartRequests } from '../../shared/links/part-requests.ts';
 import type { Logger } from '../../shared/log.ts';
@@ -71,7 +71,7 @@ export class HostFinder {
       this.#asked.delete(hostId);
     } catch (error) {
       this.#options.log.warn({ hostId, err: toError(error) }, 'link:requestFailed');
-      setTimeout(() => this.#asked.delete(hostId), LIMITS.linkRequestAgainMs).unref();
+      setTimeout(() => this.#asked.delete(hostId), REGION_LIMITS.linkRequestAgainMs).unref();
     }
   }
 
@@ -81,7 +81,7 @@ export class HostFinder {
     if (baseUrl === undefined) return; // The host is away.
     for (let tries = 1; hub.find(hostId) === undefined && tries <= TRIES_MAX; tries += 1) {
       // A host that has not heard yet that its former link was closed takes it for a good one.
-      if (tries > 1) await sleep(LIMITS.linkRequestAgainMs / TRIES_MAX);
+      if (tries > 1) await sleep(REGION_LIMITS.linkRequestAgainMs / TRIES_MAX);
       await this.#request(hostId, baseUrl);
     }
   }
@@ -94,7 +94,7 @@ export class HostFinder {
         ...{ method: 'POST', target: LINK_REQUEST_PATH },
         rawHeaders: ['Host', new URL(baseUrl).host],
       },
-      LIMITS.linkRequestMsMax,
+      REGION_LIMITS.linkRequestMsMax,
     );
     answer.resume();
     checkTaken(answer);

@@ -14,7 +14,7 @@ import {
   type JobResults,
   jobKind,
 } from '../../shared/jobs/jobs.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { REGION_LIMITS } from './limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import { currentTraceparent, inSpan } from '../../shared/spans.ts';
 import type { AgentHub } from './agent-hub.ts';
@@ -133,7 +133,7 @@ export class JobDispatch {
     const untaken = setInterval(() => {
       if (!isTakenAtOnce(call.kind)) return;
       runInBackground('job.giveUpUntaken', () => this.#giveUpUntaken(queued));
-    }, LIMITS.execTakenMsMax);
+    }, REGION_LIMITS.execTakenMsMax);
     const hangUp = (): void => this.#cancel(queued, call.hostId);
     call.signal?.addEventListener('abort', hangUp, { once: true });
     try {

@@ -1,7 +1,8 @@
 import type { SandboxResources } from '../../shared/directory/capacity.ts';
 import { overheadMib } from '../../shared/directory/sandbox-need.ts';
 import { AppError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { REGION_LIMITS } from './limits.ts';
+import { SCHEMA_LIMITS } from '../../shared/schemas/limits.ts';
 import type { Host, KnownHosts } from './known-hosts.ts';
 
 const freeSlots = ({ load, jobsPending }: Host): number =>
@@ -56,7 +57,7 @@ export function rankHosts(
     return [...handling, ...cordoned];
   }
   const [best] = openHosts(hosts, refusing)
-    .take(LIMITS.placementCandidates)
+    .take(REGION_LIMITS.placementCandidates)
     .toArray()
     .sort(
       (a, b) =>
@@ -123,17 +124,17 @@ function drawCandidates(
     enabled.push(load.sandboxes);
     if (load.draining || load.sandboxes.isLow || !couldHold(load.sandboxes, need)) return false;
     const hasRoom = isRoomIn(load.sandboxes, need);
-    if (hasRoom || candidates.size < LIMITS.placementCandidates) candidates.add(host);
+    if (hasRoom || candidates.size < REGION_LIMITS.placementCandidates) candidates.add(host);
     return hasRoom;
   };
-  for (const hostId of [...handlers, ...likely.slice(0, LIMITS.placementCandidates)]) {
+  for (const hostId of [...handlers, ...likely.slice(0, REGION_LIMITS.placementCandidates)]) {
     const host = hosts.find(hostId);
     if (host !== undefined) consider(host);
   }
   let drawn = 0;
   for (const host of hosts.inRandomOrder()) {
     if (consider(host)) drawn += 1;
-    if (drawn === LIMITS.placementCandidates) break;
+    if (drawn === REGION_LIMITS.placementCandidates) break;
   }
   return { candidates, enabled };
 }
@@ -204,7 +205,8 @@ function tooLarge(need: SandboxResources, hosts: readonly HostSandboxes[]): AppE
   const vcpus = Math.min(need.vcpus, Math.max(...hosts.map((host) => host.vcpus)));
   const memories = hosts.filter((host) => host.vcpus >= vcpus).map(({ memoryMib }) => memoryMib);
   const largest = { vcpus, memoryMib: Math.max(...memories) };
-  const isAny = vcpus > 0 && largest.memoryMib >= LIMITS.sandboxMemMibMin + overheadMib(vcpus);
+  const isAny =
+    vcpus > 0 && largest.memoryMib >= SCHEMA_LIMITS.sandboxMemMibMin + overheadMib(vcpus);
   return new AppError(
     'no_capacity',
     `no host of this region can hold a sandbox with ${sizeOf(need)}` +

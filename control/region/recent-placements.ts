@@ -1,4 +1,4 @@
-import { LIMITS } from '../../shared/limits.ts';
+import { REGION_LIMITS } from './limits.ts';
 
 /**
  * Where this node has lately placed what belongs together: the sandboxes of an account, those that
@@ -10,10 +10,12 @@ export class RecentPlacements {
   readonly #hosts = new Map<string, readonly string[]>();
 
   note(key: string, hostId: string): void {
-    const hosts = [...(this.#hosts.get(key) ?? []), hostId].slice(-LIMITS.placementsRememberedMax);
+    const hosts = [...(this.#hosts.get(key) ?? []), hostId].slice(
+      -REGION_LIMITS.placementsRememberedMax,
+    );
     this.#hosts.delete(key);
     this.#hosts.set(key, hosts);
-    if (this.#hosts.size <= LIMITS.placementKeysRememberedMax) return;
+    if (this.#hosts.size <= REGION_LIMITS.placementKeysRememberedMax) return;
     for (const oldest of this.#hosts.keys()) {
       this.#hosts.delete(oldest);
       break;

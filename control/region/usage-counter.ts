@@ -1,6 +1,7 @@
 import { repeatInBackground } from '../../shared/background.ts';
 import type { Accounts } from '../../shared/directory/accounts.ts';
 import type { UsageRecords } from '../../shared/directory/usage.ts';
+import { DIRECTORY_LIMITS } from '../../shared/directory/limits.ts';
 import { LIMITS } from '../../shared/limits.ts';
 
 interface Counts {
@@ -18,7 +19,8 @@ export class UsageCounter {
   constructor(records: UsageRecords, accounts: Accounts) {
     this.#records = records;
     this.#accounts = accounts;
-    const { usageWrittenEveryMs, storageMeasuredEveryMs } = LIMITS;
+    const { usageWrittenEveryMs } = LIMITS;
+    const { storageMeasuredEveryMs } = DIRECTORY_LIMITS;
     this.#stops = [
       repeatInBackground('usage.write', usageWrittenEveryMs, () => this.#flush()),
       repeatInBackground('usage.measureStorage', storageMeasuredEveryMs, () => this.#measure()),

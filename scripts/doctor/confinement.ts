@@ -5,7 +5,7 @@
 import { readFile } from 'node:fs/promises';
 import { NFT } from '../../agent/network/slots/nft.ts';
 import { run } from '../../agent/system/spawn.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { NETWORK_LIMITS } from '../../agent/network/limits.ts';
 import { failed, type Finding, ok, warning } from './finding.ts';
 
 /** Options of unshare(1), each with what it is for. */
@@ -72,7 +72,8 @@ const BUSY_SANDBOXES = 4;
 
 /** @param endedSeconds for how long a connection over TCP that has ended keeps its entry */
 export function judgeConntrack(max: number, endedSeconds: number): Finding {
-  const { connectionsPerSandboxMax, newConnectionsPerSecondMax, newConnectionsBurstMax } = LIMITS;
+  const { connectionsPerSandboxMax, newConnectionsPerSecondMax, newConnectionsBurstMax } =
+    NETWORK_LIMITS;
   const ended = newConnectionsBurstMax + newConnectionsPerSecondMax * endedSeconds;
   const wanted = BUSY_SANDBOXES * (connectionsPerSandboxMax + ended);
   const size = `the table of connections has ${max} entries`;

@@ -1,6 +1,6 @@
 import type { RedisClient } from './redis-client.ts';
 import { RateLimiterRedis, RateLimiterRes } from 'rate-limiter-flexible';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import { RememberedReads } from '../remembered-reads.ts';
 import { type AccountLimits, AccountLimitSettings, type LimitReached } from './account-limits.ts';
 import { sumDiskBytes } from './disk-scripts.ts';
@@ -24,8 +24,8 @@ export class AccountQuotas {
   readonly #region: string;
   readonly #settings: AccountLimitSettings;
   readonly #limits = new RememberedReads<AccountLimits>({
-    forMs: LIMITS.accountLimitsReadEveryMs,
-    max: LIMITS.accountsRememberedMax,
+    forMs: DIRECTORY_LIMITS.accountLimitsReadEveryMs,
+    max: DIRECTORY_LIMITS.accountsRememberedMax,
   });
   /**
    * Until when requests of an account are refused without asking Redis, by `performance.now()`. The
@@ -69,7 +69,8 @@ export class AccountQuotas {
   }
 
   #refuse(accountId: string, ms: number): void {
-    if (this.#refusedUntil.size >= LIMITS.accountsRememberedMax) this.#refusedUntil.clear();
+    if (this.#refusedUntil.size >= DIRECTORY_LIMITS.accountsRememberedMax)
+      this.#refusedUntil.clear();
     this.#refusedUntil.set(accountId, performance.now() + ms);
   }
 

@@ -1,7 +1,8 @@
 import type { RedisClient } from './redis-client.ts';
 import { AppError } from '../errors.ts';
 import { parseJson } from '../json.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
+import { SCHEMA_LIMITS } from '../schemas/limits.ts';
 import type { ActivityEvent, ActivityQuery } from '../schemas/activity.ts';
 import { keys } from './keys.ts';
 import type { Page } from './page.ts';
@@ -15,9 +16,9 @@ const READ_AT_ONCE = 500;
  * no change.
  */
 const STREAMS = {
-  change: { mark: '', max: LIMITS.activityPerAccountMax, key: keys.activity },
-  deletion: { mark: '-d', max: LIMITS.activityPerAccountMax, key: keys.deletions },
-  refusal: { mark: '-r', max: LIMITS.refusalsPerAccountMax, key: keys.refusals },
+  change: { mark: '', max: DIRECTORY_LIMITS.activityPerAccountMax, key: keys.activity },
+  deletion: { mark: '-d', max: DIRECTORY_LIMITS.activityPerAccountMax, key: keys.deletions },
+  refusal: { mark: '-r', max: DIRECTORY_LIMITS.refusalsPerAccountMax, key: keys.refusals },
 } as const;
 type Stream = keyof typeof STREAMS;
 const ORDER = Object.keys(STREAMS) as Stream[];
@@ -104,7 +105,7 @@ export class Activity {
 
   /** Newest first. @throws AppError `bad_request` for a cursor that is none */
   async list(accountId: string, query: ActivityQuery): Promise<Page<ActivityEvent>> {
-    const size = Math.min(query.limit ?? LIMITS.pageSizeDefault, LIMITS.pageSizeMax);
+    const size = Math.min(query.limit ?? SCHEMA_LIMITS.pageSizeDefault, SCHEMA_LIMITS.pageSizeMax);
     const after = query.cursor === undefined ? undefined : decodeCursor(query.cursor);
     const found: Entry[] = [];
     for await (const entry of this.#entries(accountId, after)) {

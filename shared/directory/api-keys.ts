@@ -1,7 +1,7 @@
 import type { RedisClient } from './redis-client.ts';
 import { AppError } from '../errors.ts';
 import { FULL_SCOPES, type KeyScope, keyScopes } from '../key-scopes.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import { RememberedReads } from '../remembered-reads.ts';
 import type { ApiKey } from '../schemas/api-key.ts';
 import { randomSecret, sha256 } from '../secrets.ts';
@@ -89,8 +89,8 @@ export class ApiKeys {
   readonly #redis: RedisClient;
   /** A key that another process deleted is good here until its time is over (decision 0099). */
   readonly #callers = new RememberedReads<Caller | undefined>({
-    forMs: LIMITS.apiKeyRememberedMs,
-    max: LIMITS.apiKeysRememberedMax,
+    forMs: DIRECTORY_LIMITS.apiKeyRememberedMs,
+    max: DIRECTORY_LIMITS.apiKeysRememberedMax,
   });
 
   constructor(redis: RedisClient) {
@@ -127,7 +127,7 @@ export class ApiKeys {
     if (!(await this.#addToIndex(record))) {
       await this.#dropUnusedMembers(account.id);
       if (!(await this.#addToIndex(record))) {
-        const max = LIMITS.apiKeysPerAccountMax;
+        const max = DIRECTORY_LIMITS.apiKeysPerAccountMax;
         throw new AppError('bad_request', `the account has ${max} API keys; delete one first`);
       }
     }
@@ -137,7 +137,7 @@ export class ApiKeys {
 
   /** @returns false when the account has as many keys as it may */
   async #addToIndex({ accountId, createdAt, id }: ApiKeyRecord): Promise<boolean> {
-    const args = [orderedMember(createdAt, id), LIMITS.apiKeysPerAccountMax];
+    const args = [orderedMember(createdAt, id), DIRECTORY_LIMITS.apiKeysPerAccountMax];
     return (await addToIndex.run(this.#redis, [keys.apiKeys(accountId)], args)) === 1;
   }
 
@@ -169,7 +169,9 @@ export class ApiKeys {
     await this.#redis.hset(keys.apiKey(record.id), { ...record, scopes });
   }
 
-  /** The caller whose key this is, as of `LIMITS.apiKeyRememberedMs` ago at the earliest. */
+  /**
+   * The caller whose key this is, as of `DIRECTORY_LIMITS.apiKeyRememberedMs` ago at the earliest.
+   */
   async authenticate(token: string): Promise<Caller | 'expired' | undefined> {
     const keyId = sha256(token);
     const caller = await this.#callers.read(keyId, () => this.#find(keyId));
@@ -182,7 +184,7 @@ export class ApiKeys {
     return caller !== undefined && !hasEnded(caller);
   }
 
-  /** The same, as of `LIMITS.apiKeyRememberedMs` ago at the earliest. */
+  /** The same, as of `DIRECTORY_LIMITS.apiKeyRememberedMs` ago at the earliest. */
   async isLive(keyId: string): Promise<boolean> {
     const caller = await this.#callers.read(keyId, () => this.#find(keyId));
     return caller !== undefined && !hasEnded(caller);

@@ -1,5 +1,5 @@
 import type { RedisClient } from './redis-client.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import { keys } from './keys.ts';
 import { parseJson } from '../json.ts';
 
@@ -21,7 +21,8 @@ interface Entry {
   readonly isLeaving: boolean;
 }
 
-const isRecent = ({ seenAt }: Entry): boolean => seenAt + LIMITS.controlNodeTtlMs > Date.now();
+const isRecent = ({ seenAt }: Entry): boolean =>
+  seenAt + DIRECTORY_LIMITS.controlNodeTtlMs > Date.now();
 
 /** The live control nodes of a region. Each renews its own entry; agents read them all. */
 export class ControlNodes {

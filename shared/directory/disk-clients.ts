@@ -1,5 +1,5 @@
 import type { RedisClient } from './redis-client.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import { sha256 } from '../secrets.ts';
 import { Script } from './script.ts';
 
@@ -57,8 +57,8 @@ export async function recordClient(
       `${clientsOf(identifier)}${ipAddress}`,
       ipAddress,
       Date.now(),
-      LIMITS.clientSeenMs,
-      LIMITS.clientsPerDiskMax,
+      DIRECTORY_LIMITS.clientSeenMs,
+      DIRECTORY_LIMITS.clientsPerDiskMax,
     ],
   );
 }
@@ -69,7 +69,7 @@ export function toClients(fields: Record<string, string>): DiskClient[] {
   for (const field in fields) {
     if (!field.startsWith(FIELD)) continue;
     const [connectedAt, seenAt, ipAddress = ''] = (fields[field] ?? '').split(' ');
-    if (Number(seenAt) + LIMITS.clientSeenMs < Date.now()) continue;
+    if (Number(seenAt) + DIRECTORY_LIMITS.clientSeenMs < Date.now()) continue;
     const id = sha256(field).slice(0, ID_LENGTH);
     clients.push({ id, ipAddress, connectedAt: Number(connectedAt) });
   }

@@ -1,6 +1,7 @@
 import type { RedisClient } from './redis-client.ts';
 import { parseJson } from '../json.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
+import { SCHEMA_LIMITS } from '../schemas/limits.ts';
 import type { MountStatus, StoredMount } from '../schemas/disk-mount.ts';
 import { type LimitReached, readLimitReached } from './account-limits.ts';
 import { clientsOf, recordClient } from './disk-clients.ts';
@@ -80,7 +81,7 @@ export class Disks {
       ...(record.rootAttrs === undefined ? {} : { rootAttrs: JSON.stringify(record.rootAttrs) }),
       ...(record.mounts === undefined ? {} : { mounts: JSON.stringify(record.mounts) }),
       revision: String(record.revision),
-      creatingUntil: String(Date.now() + LIMITS.diskCreationMsMax),
+      creatingUntil: String(Date.now() + DIRECTORY_LIMITS.diskCreationMsMax),
     }).flat();
     const result = await scripts.create.run(
       this.#redis,
@@ -95,7 +96,7 @@ export class Disks {
         name,
         id,
         orderedMember(record.createdAt, id),
-        LIMITS.disksPerAccountMax,
+        DIRECTORY_LIMITS.disksPerAccountMax,
         JSON.stringify(fields),
         userPairs(record.users),
         keys.disk(this.region, accountId, ''),
@@ -120,7 +121,7 @@ export class Disks {
     if (status !== 'creating') return 'done';
     const now = Date.now();
     if (Number(busyUntil) > now) return 'busy';
-    const until = now + LIMITS.diskCreationMsMax;
+    const until = now + DIRECTORY_LIMITS.diskCreationMsMax;
     const former = await scripts.takeCreation.run(this.#redis, [key, users], [now, until]);
     if (!Array.isArray(former)) return former === 'busy' ? 'busy' : 'done';
     // Only now: calls that wait leave nothing in the index, and remove no entries of each other.
@@ -167,7 +168,7 @@ export class Disks {
     const ended = disk.users.filter((each) => !isInForce(each));
     await this.#userIndex.add(disk, [user]);
     const result = await scripts.addUser.run(this.#redis, this.#diskAndUsers(disk), [
-      ...[userField(user), JSON.stringify(user), LIMITS.usersPerDiskMax],
+      ...[userField(user), JSON.stringify(user), SCHEMA_LIMITS.usersPerDiskMax],
       ...ended.flatMap((each) => [
         ...[userField(each), JSON.stringify(each), clientsOf(each.identifier)],
       ]),

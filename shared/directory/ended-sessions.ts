@@ -1,4 +1,4 @@
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import { RememberedReads } from '../remembered-reads.ts';
 import type { RedisClient } from './redis-client.ts';
 import { keys } from './keys.ts';
@@ -11,8 +11,8 @@ export class EndedSessions {
   readonly #redis: RedisClient;
   /** An end on another node is noticed when the time of a read is over. */
   readonly #reads = new RememberedReads<boolean>({
-    forMs: LIMITS.apiKeyRememberedMs,
-    max: LIMITS.apiKeysRememberedMax,
+    forMs: DIRECTORY_LIMITS.apiKeyRememberedMs,
+    max: DIRECTORY_LIMITS.apiKeysRememberedMax,
   });
 
   constructor(redis: RedisClient) {

@@ -1,5 +1,5 @@
 import type { RedisClient } from './redis-client.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import { sha256 } from '../secrets.ts';
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
@@ -57,7 +57,7 @@ export class HostInvitations {
   /** Counts an attempt to join. @returns false when there were too many from there */
   async mayTry(address: string): Promise<boolean> {
     const key = keys.joinAttempts(this.#region, address);
-    const tried = await count.run(this.#redis, [key], [LIMITS.joinAttemptsWithinMs]);
-    return Number(tried) <= LIMITS.joinAttemptsPerAddressMax;
+    const tried = await count.run(this.#redis, [key], [DIRECTORY_LIMITS.joinAttemptsWithinMs]);
+    return Number(tried) <= DIRECTORY_LIMITS.joinAttemptsPerAddressMax;
   }
 }

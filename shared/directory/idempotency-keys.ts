@@ -1,6 +1,6 @@
 import type { RedisClient } from './redis-client.ts';
 import { AppError } from '../errors.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import { keys } from './keys.ts';
 import type { ReplicaConfirmation } from './replica-confirmation.ts';
 import { Script } from './script.ts';
@@ -32,10 +32,10 @@ export interface IdempotencyBounds {
 }
 
 const BOUNDS: IdempotencyBounds = {
-  keysPerAccount: LIMITS.idempotencyKeysPerAccountMax,
-  keys: LIMITS.idempotencyKeysMax,
-  bytesPerAccount: LIMITS.idempotentBytesPerAccountMax,
-  bytes: LIMITS.idempotentBytesMax,
+  keysPerAccount: DIRECTORY_LIMITS.idempotencyKeysPerAccountMax,
+  keys: DIRECTORY_LIMITS.idempotencyKeysMax,
+  bytesPerAccount: DIRECTORY_LIMITS.idempotentBytesPerAccountMax,
+  bytes: DIRECTORY_LIMITS.idempotentBytesMax,
 };
 
 // KEYS claim, answer, use, ends, answers

@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { RedisClient } from './redis-client.ts';
 import { imageIdPattern } from '../ids.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import {
   type BuildStep,
   buildSteps,
@@ -141,9 +141,14 @@ export class Images {
     const imageId = imageIdOf(image);
     const token = randomBytes(16).toString('hex');
     const kind = await begin.run(this.#redis, this.#keysOf(imageId), [
-      ...[token, LIMITS.imageBuildTtlMs, LIMITS.imageRecordTtlMs, new Date().toISOString()],
+      ...[
+        token,
+        DIRECTORY_LIMITS.imageBuildTtlMs,
+        DIRECTORY_LIMITS.imageRecordTtlMs,
+        new Date().toISOString(),
+      ],
       ...[image.source, image.accountId ?? '', isFixed ? '1' : '0'],
-      LIMITS.imageUnbuiltRecordTtlMs,
+      DIRECTORY_LIMITS.imageUnbuiltRecordTtlMs,
     ]);
     if (kind === 'begun') return { kind, build: { imageId, token } };
     return { kind: kind === 'ready' ? 'ready' : 'joined' };
@@ -155,7 +160,7 @@ export class Images {
    */
   async renew({ imageId, token }: ImageBuildRef, at?: ImageProgress): Promise<boolean> {
     const { step = '', bytesDone = 0, bytesTotal = 0 } = at ?? {};
-    const args = [token, LIMITS.imageBuildTtlMs, step, bytesDone, bytesTotal];
+    const args = [token, DIRECTORY_LIMITS.imageBuildTtlMs, step, bytesDone, bytesTotal];
     return (await progress.run(this.#redis, this.#keysOf(imageId), args)) === 1;
   }
 
@@ -168,7 +173,7 @@ export class Images {
             ...['status', 'failed', 'failureReason', outcome.reason],
             ...['failureMessage', outcome.message],
           ];
-    const args = [token, new Date().toISOString(), LIMITS.imageRecordTtlMs, ...fields];
+    const args = [token, new Date().toISOString(), DIRECTORY_LIMITS.imageRecordTtlMs, ...fields];
     return (await end.run(this.#redis, this.#keysOf(imageId), args)) === 1;
   }
 
@@ -211,7 +216,7 @@ export class Images {
 
   /** Extends the time for which the directory remembers an image; called when it is used. */
   async touch(imageId: string): Promise<void> {
-    await this.#redis.pexpire(this.#keysOf(imageId)[0], LIMITS.imageRecordTtlMs);
+    await this.#redis.pexpire(this.#keysOf(imageId)[0], DIRECTORY_LIMITS.imageRecordTtlMs);
   }
 
   #keysOf(imageId: string): [record: string, build: string] {

@@ -1,6 +1,7 @@
 import type { RedisClient } from './redis-client.ts';
 import { AppError } from '../errors.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
+import { SCHEMA_LIMITS } from '../schemas/limits.ts';
 
 export interface PageRequest {
   readonly limit?: number | undefined;
@@ -31,8 +32,8 @@ function decodeCursor(cursor: string): string {
 
 /** The most items on a page. */
 function sizeOf({ limit, cursor }: PageRequest): number {
-  if (limit === undefined && cursor === undefined) return LIMITS.unpagedListMax;
-  return Math.min(limit ?? LIMITS.pageSizeDefault, LIMITS.pageSizeMax);
+  if (limit === undefined && cursor === undefined) return DIRECTORY_LIMITS.unpagedListMax;
+  return Math.min(limit ?? SCHEMA_LIMITS.pageSizeDefault, SCHEMA_LIMITS.pageSizeMax);
 }
 
 /** A page of a list that is small enough to be read as a whole; the same pages as readPage. */

@@ -1,6 +1,6 @@
 import type { RedisClient } from './redis-client.ts';
 import { routeIdOf } from '../ids.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import { randomSecret, sha256 } from '../secrets.ts';
 import { keys } from './keys.ts';
 import { orderedMember, type Page, type PageRequest, readPage } from './page.ts';
@@ -86,7 +86,14 @@ export class PortTokens {
     const end = ttlMs === undefined ? 0 : now + ttlMs;
     const terms = `${port} ${now} ${end}`;
     const member = orderedMember(isoOf(now), id);
-    const args = [now, tokenField(id), member, terms, end, LIMITS.portTokensPerSandboxMax];
+    const args = [
+      now,
+      tokenField(id),
+      member,
+      terms,
+      end,
+      DIRECTORY_LIMITS.portTokensPerSandboxMax,
+    ];
     const result = await add.run(this.#redis, this.#keys(sandboxId), args);
     if (result === 'missing' || result === 'limit') return result;
     return { record: toToken(id, terms), token };

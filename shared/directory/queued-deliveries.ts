@@ -1,4 +1,4 @@
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import { keys } from './keys.ts';
 import type { RedisClient } from './redis-client.ts';
 import { Script } from './script.ts';
@@ -10,8 +10,8 @@ interface DeliveryBounds {
 }
 
 const BOUNDS: DeliveryBounds = {
-  perAccount: LIMITS.webhooksQueuedPerAccountMax,
-  total: LIMITS.webhooksQueuedMax,
+  perAccount: DIRECTORY_LIMITS.webhooksQueuedPerAccountMax,
+  total: DIRECTORY_LIMITS.webhooksQueuedMax,
 };
 
 // KEYS all deliveries, those of the account: zsets of job ids by the time at which they count no
@@ -64,7 +64,7 @@ export class QueuedDeliveries {
   /** @returns false when the account may not have so many more: none of them counts then */
   async add(accountId: string, jobIds: readonly string[]): Promise<boolean> {
     const { perAccount, total } = this.#bounds;
-    const args = [LIMITS.webhookQueuedMsMax, perAccount, total, ...jobIds];
+    const args = [DIRECTORY_LIMITS.webhookQueuedMsMax, perAccount, total, ...jobIds];
     return (await add.run(this.#redis, this.#keys(accountId), args)) === 1;
   }
 

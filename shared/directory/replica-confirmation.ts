@@ -1,6 +1,6 @@
 import type { Redis } from 'ioredis';
 import { AppError } from '../errors.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import { keys } from './keys.ts';
 import { primaryOf } from './primary-of.ts';
 
@@ -87,7 +87,7 @@ export class SharedWait {
     const mark = await this.#mark();
     const [, confirmed] = await Promise.all([
       this.#waiting.set(mark, ''),
-      this.#waiting.wait(this.#replicas, LIMITS.replicaConfirmMsMax),
+      this.#waiting.wait(this.#replicas, DIRECTORY_LIMITS.replicaConfirmMsMax),
     ]);
     return confirmed;
   }

@@ -1,7 +1,8 @@
 import type { ApiKeys } from './api-keys.ts';
 import type { RedisClient } from './redis-client.ts';
 import { routeIdOf } from '../ids.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
+import { SCHEMA_LIMITS } from '../schemas/limits.ts';
 import type { SandboxRecord } from '../schemas/sandbox-record.ts';
 import { sha256 } from '../secrets.ts';
 import { keys } from './keys.ts';
@@ -175,7 +176,7 @@ export class SandboxRoutes {
     keyId: string,
     ports: readonly number[],
   ): Promise<void> {
-    const args = [sandboxId, accountId, LIMITS.sandboxRoutePreparedMs, keyId, ...ports];
+    const args = [sandboxId, accountId, DIRECTORY_LIMITS.sandboxRoutePreparedMs, keyId, ...ports];
     await prepare.run(this.#redis, [this.#key(sandboxId)], args);
   }
 
@@ -186,7 +187,7 @@ export class SandboxRoutes {
    */
   async expose(sandboxId: string, port: number, keyId: string): Promise<AddedPort> {
     await this.exposedPorts(sandboxId); // Ports whose keys have ended do not count.
-    const added = await this.#add(sandboxId, PORT, port, LIMITS.portsPerSandboxMax, keyId);
+    const added = await this.#add(sandboxId, PORT, port, SCHEMA_LIMITS.portsPerSandboxMax, keyId);
     if (added === 'present') {
       await this.#changeKeys(sandboxId, port, (keyIds) =>
         keyIds.includes(WITHOUT_KEY) || keyIds.includes(keyId) ? keyIds : [...keyIds, keyId],
@@ -228,7 +229,7 @@ export class SandboxRoutes {
 
   /** For an ingress that has found a service behind a port. */
   async addServicePort(sandboxId: string, port: number): Promise<void> {
-    await this.#add(sandboxId, SERVICE, port, LIMITS.servicePortsPerSandboxMax, '1');
+    await this.#add(sandboxId, SERVICE, port, DIRECTORY_LIMITS.servicePortsPerSandboxMax, '1');
   }
 
   /** For an ingress that has found nothing behind a port. */

@@ -1,5 +1,5 @@
 import type { RedisClient } from './redis-client.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import { SandboxRecord } from '../schemas/sandbox-record.ts';
 import { compile } from '../validate.ts';
 import { keys } from './keys.ts';
@@ -55,7 +55,7 @@ export class Sandboxes {
         shares: keys.sandboxShares(region, accountId),
       },
     });
-    this.#records = new NamedRecords(redis, keysOf, LIMITS.sandboxesPerAccountMax);
+    this.#records = new NamedRecords(redis, keysOf, DIRECTORY_LIMITS.sandboxesPerAccountMax);
     this.#redis = redis;
     this.#region = region;
   }

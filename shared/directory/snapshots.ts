@@ -1,6 +1,6 @@
 import type { RedisClient } from './redis-client.ts';
 import { parseJson } from '../json.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import { SnapshotRecord } from '../schemas/snapshot-record.ts';
 import { compile } from '../validate.ts';
 import { keys } from './keys.ts';
@@ -33,7 +33,7 @@ export class Snapshots {
       claims: keys.snapshotClaims(region, accountId),
       undone: (id: string) => keys.undone(region, accountId, id),
     });
-    this.#records = new NamedRecords(redis, keysOf, LIMITS.snapshotsPerAccountMax);
+    this.#records = new NamedRecords(redis, keysOf, DIRECTORY_LIMITS.snapshotsPerAccountMax);
   }
 
   /**

@@ -1,6 +1,6 @@
 import { Cluster } from 'ioredis';
 import type { RedisClient } from './redis-client.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import { keys } from './keys.ts';
 
 /** The share of `maxmemory` above which Redis would soon refuse writes. */
@@ -21,9 +21,9 @@ export class SpaceAlert {
     this.#redis = redis;
   }
 
-  /** Raises the alert, or renews it. It lapses after `LIMITS.directoryLowTtlMs`. */
+  /** Raises the alert, or renews it. It lapses after `DIRECTORY_LIMITS.directoryLowTtlMs`. */
   async raise(): Promise<void> {
-    await this.#redis.set(keys.directoryLow(), '1', 'PX', LIMITS.directoryLowTtlMs);
+    await this.#redis.set(keys.directoryLow(), '1', 'PX', DIRECTORY_LIMITS.directoryLowTtlMs);
   }
 
   async isRaised(): Promise<boolean> {

@@ -1,5 +1,5 @@
 import type { RedisClient } from './redis-client.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import { SUM_BYTES } from './disk-scripts.ts';
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
@@ -85,8 +85,8 @@ export class UsageRecords {
       ],
       [
         keys.disk(this.#region, accountId, ''),
-        (LIMITS.storageMeasuredEveryMs * 3) / 1000,
-        LIMITS.usageKeptMs,
+        (DIRECTORY_LIMITS.storageMeasuredEveryMs * 3) / 1000,
+        DIRECTORY_LIMITS.usageKeptMs,
       ],
     );
   }
@@ -106,7 +106,7 @@ export class UsageRecords {
     const key = this.#keyOfNow(accountId);
     const transaction = this.#redis.multi();
     change(key, transaction);
-    transaction.pexpire(key, LIMITS.usageKeptMs);
+    transaction.pexpire(key, DIRECTORY_LIMITS.usageKeptMs);
     const results = await transaction.exec();
     for (const [error] of results ?? []) if (error !== null) throw error;
   }

@@ -1,7 +1,7 @@
 import type { ApiKeys } from './api-keys.ts';
 import type { RedisClient } from './redis-client.ts';
 import { parseJson } from '../json.ts';
-import { LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from './limits.ts';
 import type { Webhook, WebhookDelivery } from '../schemas/webhook.ts';
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
@@ -43,7 +43,7 @@ export class Webhooks {
   /** @returns false when the account has as many as it may */
   async add(accountId: string, record: WebhookRecord): Promise<boolean> {
     await this.list(accountId); // Ended ones do not count.
-    const args = [record.id, JSON.stringify(record), LIMITS.webhooksPerAccountMax];
+    const args = [record.id, JSON.stringify(record), DIRECTORY_LIMITS.webhooksPerAccountMax];
     return (await add.run(this.#redis, [keys.webhooks(accountId)], args)) === 1;
   }
 
@@ -86,8 +86,8 @@ export class Webhooks {
     await this.#redis
       .multi()
       .lpush(key, JSON.stringify(delivery))
-      .ltrim(key, 0, LIMITS.webhookDeliveriesKept - 1)
-      .pexpire(key, LIMITS.webhookDeliveriesKeptMs)
+      .ltrim(key, 0, DIRECTORY_LIMITS.webhookDeliveriesKept - 1)
+      .pexpire(key, DIRECTORY_LIMITS.webhookDeliveriesKeptMs)
       .exec();
   }
 

@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { accountIdPattern, diskIdPattern } from '../ids.ts';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../schemas/limits.ts';
 import type { GrepResult } from '../schemas/grep.ts';
 import { ANSWER_GRACE_MS, DiskRef, type JobKindRow } from './job-kind.ts';
 
@@ -12,12 +12,12 @@ const inContainer = { queue: 'exec', isRepeatable: false, graceMs: ANSWER_GRACE_
 /** A disk, or a directory of one, as a command sees it; `path` is below the mount root. */
 const ExecMount = Type.Object({
   diskId: Type.String({ pattern: diskIdPattern }),
-  path: Type.String({ maxLength: LIMITS.mountPathBytesMax }),
-  subdirectory: Type.String({ maxLength: LIMITS.mountPathBytesMax }),
+  path: Type.String({ maxLength: SCHEMA_LIMITS.mountPathBytesMax }),
+  subdirectory: Type.String({ maxLength: SCHEMA_LIMITS.mountPathBytesMax }),
   readOnly: Type.Boolean(),
   /** Directories or files below the mount to hold exclusively; empty text: the mount itself. */
-  checkouts: Type.Array(Type.String({ maxLength: LIMITS.mountPathBytesMax }), {
-    maxItems: LIMITS.checkoutsPerMountMax,
+  checkouts: Type.Array(Type.String({ maxLength: SCHEMA_LIMITS.mountPathBytesMax }), {
+    maxItems: SCHEMA_LIMITS.checkoutsPerMountMax,
   }),
   /** How long to wait for each checkout; 0: not at all. */
   checkoutWaitMs: Type.Integer({ minimum: 0 }),
@@ -31,8 +31,8 @@ export const commandKinds = {
     ...inContainer,
     payload: Type.Object({
       accountId: Type.String({ pattern: accountIdPattern }),
-      mounts: Type.Array(ExecMount, { minItems: 1, maxItems: LIMITS.disksPerExecMax }),
-      command: Type.String({ minLength: 1, maxLength: LIMITS.commandBytesMax }),
+      mounts: Type.Array(ExecMount, { minItems: 1, maxItems: SCHEMA_LIMITS.disksPerExecMax }),
+      command: Type.String({ minLength: 1, maxLength: SCHEMA_LIMITS.commandBytesMax }),
     }),
   },
   /** Searches a directory of a disk; writes nothing, so it may be repeated. */
@@ -41,11 +41,11 @@ export const commandKinds = {
     isRepeatable: true,
     graceMs: GREP_ANSWER_GRACE_MS,
     payload: Type.Interface([DiskRef], {
-      directory: Type.String({ maxLength: LIMITS.mountPathBytesMax }),
-      pattern: Type.String({ minLength: 1, maxLength: LIMITS.grepPatternBytesMax }),
+      directory: Type.String({ maxLength: SCHEMA_LIMITS.mountPathBytesMax }),
+      pattern: Type.String({ minLength: 1, maxLength: SCHEMA_LIMITS.grepPatternBytesMax }),
       recursive: Type.Boolean(),
-      concurrency: Type.Integer({ minimum: 1, maximum: LIMITS.grepConcurrencyMax }),
-      maxResults: Type.Integer({ minimum: 1, maximum: LIMITS.grepResultsMax }),
+      concurrency: Type.Integer({ minimum: 1, maximum: SCHEMA_LIMITS.grepConcurrencyMax }),
+      maxResults: Type.Integer({ minimum: 1, maximum: SCHEMA_LIMITS.grepResultsMax }),
       /**
        * Whether matches may be sent as parts when they are found. An agent may send none all the
        * same.

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../schemas/limits.ts';
 import { ANSWER_GRACE_MS, DiskRef, type JobKindRow } from './job-kind.ts';
 
 const onDisk = { queue: 'host', isRepeatable: true, graceMs: ANSWER_GRACE_MS } as const;
@@ -22,7 +22,7 @@ export const diskKinds = {
   'disk.stat': {
     ...onDisk,
     payload: Type.Interface([DiskRef], {
-      key: Type.String({ minLength: 1, maxLength: LIMITS.shareKeyBytesMax }),
+      key: Type.String({ minLength: 1, maxLength: SCHEMA_LIMITS.shareKeyBytesMax }),
     }),
   },
   /** Lists who holds or awaits what on the disk. */

@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { accountIdPattern, imageIdPattern, sandboxIdPattern } from '../ids.ts';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../schemas/limits.ts';
 import type { NetworkDecision } from '../schemas/network-decision.ts';
 import { ParsedNetworkPolicy } from '../schemas/network-policy.ts';
 import { SandboxMounts } from '../schemas/sandbox-mount.ts';
@@ -23,9 +23,9 @@ const SandboxExecRef = Type.Interface([SandboxRef], {
   execId: Type.String({ pattern: sandboxIdPattern }),
 });
 /** How long the answer may wait for the work to end, in milliseconds. */
-const waitMs = Type.Integer({ minimum: 0, maximum: LIMITS.sandboxWaitMsMax });
+const waitMs = Type.Integer({ minimum: 0, maximum: SCHEMA_LIMITS.sandboxWaitMsMax });
 /** Runs in copies of the sandbox; empty: nothing does, absent: as its source has it. */
-const copyHook = Type.Optional(Type.String({ maxLength: LIMITS.copyHookBytesMax }));
+const copyHook = Type.Optional(Type.String({ maxLength: SCHEMA_LIMITS.copyHookBytesMax }));
 const Environment = Type.Unsafe<Record<string, string>>({
   type: 'object',
   additionalProperties: { type: 'string' },
@@ -38,21 +38,21 @@ export const sandboxKinds = {
     ...onSandbox,
     isRepeatable: false,
     payload: Type.Interface([SandboxRef], {
-      name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
-      vcpuCount: Type.Integer({ minimum: 1, maximum: LIMITS.sandboxVcpusMax }),
-      memSizeMib: Type.Integer({ minimum: 1, maximum: LIMITS.sandboxMemMibMax }),
+      name: Type.String({ minLength: 1, maxLength: SCHEMA_LIMITS.sandboxNameLengthMax }),
+      vcpuCount: Type.Integer({ minimum: 1, maximum: SCHEMA_LIMITS.sandboxVcpusMax }),
+      memSizeMib: Type.Integer({ minimum: 1, maximum: SCHEMA_LIMITS.sandboxMemMibMax }),
       maxTtlSeconds: Type.Integer({ minimum: 1 }),
       idleTtlSeconds: Type.Integer({ minimum: 0 }),
       maxConcurrentExecs: Type.Integer({ minimum: 1 }),
       enableServiceIngress: Type.Optional(Type.Boolean()),
       copyHook,
       mounts: Type.Optional(SandboxMounts),
-      baseImage: Type.String({ maxLength: LIMITS.imageReferenceLengthMax }),
+      baseImage: Type.String({ maxLength: SCHEMA_LIMITS.imageReferenceLengthMax }),
       /** Absent: the host's default image. */
       image: Type.Optional(
         Type.Object({
           /** Normalised (`shared/image-reference.ts`). */
-          reference: Type.String({ maxLength: LIMITS.imageReferenceLengthMax + 64 }),
+          reference: Type.String({ maxLength: SCHEMA_LIMITS.imageReferenceLengthMax + 64 }),
           /**
            * Digest of an image that the account may use, whoever else may; otherwise the registry
            * is asked.
@@ -78,16 +78,18 @@ export const sandboxKinds = {
     }),
   },
   /** Deletes the sandbox, unless forks depend on it. */
-  'sandbox.delete': { ...onSandbox, graceMs: LIMITS.sandboxWaitMsMax, payload: SandboxRef },
+  'sandbox.delete': { ...onSandbox, graceMs: SCHEMA_LIMITS.sandboxWaitMsMax, payload: SandboxRef },
   /** Journals a copy of the sandbox, `childId`, and starts it on the same host; at most once. */
   'sandbox.fork': {
     ...onSandbox,
     isRepeatable: false,
     payload: Type.Interface([SandboxRef], {
       childId: Type.String({ pattern: sandboxIdPattern }),
-      name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
+      name: Type.String({ minLength: 1, maxLength: SCHEMA_LIMITS.sandboxNameLengthMax }),
       /** The checkpoint that the source must still have, for a caller who read it before. */
-      checkpoint: Type.Optional(Type.String({ maxLength: LIMITS.sandboxCheckpointLengthMax })),
+      checkpoint: Type.Optional(
+        Type.String({ maxLength: SCHEMA_LIMITS.sandboxCheckpointLengthMax }),
+      ),
       /** Whether the caller may mount disks; absent: control of an earlier version has judged. */
       mayMount: Type.Optional(Type.Boolean()),
       copyHook,
@@ -100,7 +102,7 @@ export const sandboxKinds = {
     isRepeatable: false,
     payload: Type.Interface([SandboxRef], {
       snapshotId: Type.String({ pattern: sandboxIdPattern }),
-      name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
+      name: Type.String({ minLength: 1, maxLength: SCHEMA_LIMITS.sandboxNameLengthMax }),
       maxTtlSeconds: Type.Optional(Type.Integer({ minimum: 1 })),
       idleTtlSeconds: Type.Optional(Type.Integer({ minimum: 0 })),
       maxConcurrentExecs: Type.Optional(Type.Integer({ minimum: 1 })),
@@ -137,7 +139,7 @@ export const sandboxKinds = {
     ...onSandbox,
     isRepeatable: false,
     payload: Type.Interface([SandboxExecRef], {
-      command: Type.String({ minLength: 1, maxLength: LIMITS.commandBytesMax }),
+      command: Type.String({ minLength: 1, maxLength: SCHEMA_LIMITS.commandBytesMax }),
       environment: Environment,
       hasTerminal: Type.Boolean(),
       timeoutSeconds: Type.Optional(Type.Integer({ minimum: 1 })),
@@ -156,13 +158,17 @@ export const sandboxKinds = {
     isRepeatable: false,
     payload: Type.Interface([SandboxRef], {
       snapshotId: Type.String({ pattern: sandboxIdPattern }),
-      name: Type.String({ minLength: 1, maxLength: LIMITS.sandboxNameLengthMax }),
+      name: Type.String({ minLength: 1, maxLength: SCHEMA_LIMITS.sandboxNameLengthMax }),
       copyHook,
       waitMs,
     }),
   },
   /** Deletes the snapshot, unless sandboxes depend on it. */
-  'snapshot.delete': { ...onSandbox, graceMs: LIMITS.sandboxWaitMsMax, payload: SnapshotRef },
+  'snapshot.delete': {
+    ...onSandbox,
+    graceMs: SCHEMA_LIMITS.sandboxWaitMsMax,
+    payload: SnapshotRef,
+  },
   /** Removes a snapshot whose creator was told that there is none. Idempotent. */
   'snapshot.discard': { ...onSandbox, payload: SnapshotRef },
   /**
@@ -174,11 +180,11 @@ export const sandboxKinds = {
       accountId: Type.String({ pattern: accountIdPattern }),
       imageId: Type.String({ pattern: imageIdPattern }),
       token: Type.String({ minLength: 1, maxLength: 64 }),
-      source: Type.String({ maxLength: LIMITS.imageReferenceLengthMax + 64 }),
+      source: Type.String({ maxLength: SCHEMA_LIMITS.imageReferenceLengthMax + 64 }),
       credentials: Type.Optional(
         Type.Object({
-          username: Type.String({ maxLength: LIMITS.imageCredentialLengthMax }),
-          password: Type.String({ maxLength: LIMITS.imageCredentialLengthMax }),
+          username: Type.String({ maxLength: SCHEMA_LIMITS.imageCredentialLengthMax }),
+          password: Type.String({ maxLength: SCHEMA_LIMITS.imageCredentialLengthMax }),
         }),
       ),
     }),
@@ -189,7 +195,7 @@ export const sandboxKinds = {
 interface Dependents {
   readonly dependentForks?: {
     readonly count: number;
-    /** Ids of root disks, at most `LIMITS.dependentForksListedMax`, the deepest first. */
+    /** Ids of root disks, at most `SCHEMA_LIMITS.dependentForksListedMax`, the deepest first. */
     readonly diskIds: readonly string[];
   };
 }

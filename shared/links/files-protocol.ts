@@ -1,7 +1,7 @@
 import Type from 'typebox';
 import { accountIdPattern, sandboxIdPattern } from '../ids.ts';
 import { parseJson } from '../json.ts';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../schemas/limits.ts';
 import { SandboxFile } from '../schemas/sandbox-file.ts';
 import { compile } from '../validate.ts';
 import type { Claims } from './single-use-token.ts';
@@ -21,7 +21,7 @@ const fileOperations = [
 ];
 
 /** The bytes of a path, in base64url. */
-const Path = Type.String({ pattern: '^[\\w-]*$', maxLength: 2 * LIMITS.filePathBytesMax });
+const Path = Type.String({ pattern: '^[\\w-]*$', maxLength: 2 * SCHEMA_LIMITS.filePathBytesMax });
 const number = Type.Optional(Type.Integer({ minimum: 0, maximum: 4_294_967_294 }));
 const flag = Type.Optional(Type.Boolean());
 
@@ -40,7 +40,7 @@ const FileOperation = Type.Object({
   mode: number,
   uid: number,
   gid: number,
-  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: LIMITS.fileListMax })),
+  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: SCHEMA_LIMITS.fileListMax })),
 });
 export type FileOperation = Type.Static<typeof FileOperation>;
 
@@ -81,7 +81,7 @@ const FilesAnswer = Type.Object({
   file: Type.Optional(SandboxFile),
   /** True when the file was not there before. */
   isNew: flag,
-  entries: Type.Optional(Type.Array(SandboxFile, { maxItems: LIMITS.fileListMax })),
+  entries: Type.Optional(Type.Array(SandboxFile, { maxItems: SCHEMA_LIMITS.fileListMax })),
   /** `after` of the next page. */
   next: Type.Optional(Path),
 });

@@ -1,5 +1,5 @@
 import { AppError } from '../errors.ts';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../schemas/limits.ts';
 
 /** Headers that delimit or route a message, or shape its answer: only the proxy sets these. */
 const RESERVED: ReadonlySet<string> = new Set([
@@ -30,10 +30,10 @@ const VALUE = /^[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?$/u;
 export function checkHeaders(headers: Readonly<Record<string, string>>, where: string): void {
   const seen = new Set<string>();
   for (const [name, value] of Object.entries(headers)) {
-    const shown = JSON.stringify(name.slice(0, LIMITS.networkHeaderNameLengthMax));
+    const shown = JSON.stringify(name.slice(0, SCHEMA_LIMITS.networkHeaderNameLengthMax));
     const refuse = (why: string): AppError =>
       new AppError('bad_request', `${where}: ${shown} ${why}`);
-    if (name.length > LIMITS.networkHeaderNameLengthMax || !TOKEN.test(name)) {
+    if (name.length > SCHEMA_LIMITS.networkHeaderNameLengthMax || !TOKEN.test(name)) {
       throw refuse('is not the name of a header');
     }
     const lower = name.toLowerCase();
@@ -56,8 +56,8 @@ export function checkForwardUrl(text: string, where: string): string {
   }
   if (url.hash !== '') throw new AppError('bad_request', `${where}: a URL with a fragment`);
   // The form that is kept is no longer than what a caller may give: jobs are checked alike.
-  if (url.href.length > LIMITS.networkForwardUrlLengthMax) {
-    const most = LIMITS.networkForwardUrlLengthMax;
+  if (url.href.length > SCHEMA_LIMITS.networkForwardUrlLengthMax) {
+    const most = SCHEMA_LIMITS.networkForwardUrlLengthMax;
     throw new AppError(
       'bad_request',
       `${where}: longer than ${most} characters in its normal form`,

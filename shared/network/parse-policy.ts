@@ -1,5 +1,5 @@
 import { AppError } from '../errors.ts';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../schemas/limits.ts';
 import {
   type EgressPolicy,
   NetworkPolicy,
@@ -30,8 +30,8 @@ export function parseNetworkPolicy(input: unknown, where = 'network'): NetworkPo
     ...(dns === undefined ? {} : { dns }),
     ...(drain === undefined ? {} : { drain_on_pause: parseDrain(drain, `${at}.drain_on_pause`) }),
   };
-  if (Buffer.byteLength(JSON.stringify(parsed)) > LIMITS.networkPolicyBytesMax) {
-    const message = `${where} is longer than ${LIMITS.networkPolicyBytesMax} bytes as JSON`;
+  if (Buffer.byteLength(JSON.stringify(parsed)) > SCHEMA_LIMITS.networkPolicyBytesMax) {
+    const message = `${where} is longer than ${SCHEMA_LIMITS.networkPolicyBytesMax} bytes as JSON`;
     throw new AppError('bad_request', message);
   }
   return { egress: parsed };

@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { taggedUnion } from '../validate.ts';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { HOUR_MS } from '../units.ts';
 import { diskId, timestamp, ttl } from './common.ts';
 
@@ -11,7 +11,7 @@ const END = {
   ttl: Type.Optional(
     ttl(
       'How long its credentials work: a duration such as `90s`, `4m` or `1h30m`, more than 0 and ' +
-        `at most ${LIMITS.credentialTtlMsMax / HOUR_MS}h. Not together with expiresAt.`,
+        `at most ${SCHEMA_LIMITS.credentialTtlMsMax / HOUR_MS}h. Not together with expiresAt.`,
       '24h',
     ),
   ),

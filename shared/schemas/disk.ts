@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { diskId, DiskId, PageQuery, timestamp } from './common.ts';
 import { DiskMount, DiskMountInput } from './disk-mount.ts';
 import { ADDRESSES, ORIGIN } from './patterns.ts';
@@ -37,7 +37,7 @@ export type RootAttrs = Type.Static<typeof RootAttrs>;
 /** IP addresses or CIDR blocks. Empty: no restriction. */
 const AllowedIp = Type.String({ minLength: 2, maxLength: 64, documented: { pattern: ADDRESSES } });
 const AllowedIps = Type.Array(AllowedIp, {
-  maxItems: LIMITS.allowedIpsPerDiskMax,
+  maxItems: SCHEMA_LIMITS.allowedIpsPerDiskMax,
   description:
     'IP addresses and CIDR blocks from which disk users may reach the disk; empty: from everywhere.',
   examples: [['192.0.2.10', '198.51.100.0/24']],
@@ -49,7 +49,7 @@ const AllowedOrigin = Type.String({
   documented: { pattern: ORIGIN },
 });
 const AllowedOrigins = Type.Array(AllowedOrigin, {
-  maxItems: LIMITS.allowedOriginsPerDiskMax,
+  maxItems: SCHEMA_LIMITS.allowedOriginsPerDiskMax,
   description:
     'Origins whose pages may read objects and shared files of the disk in browsers, or `*` for all; empty: none.',
   examples: [['https://app.example.com']],
@@ -78,7 +78,7 @@ export const CreateDisk = Type.Object(
     rootAttrs: Type.Optional(RootAttrs),
     authMethods: Type.Optional(
       Type.Array(DiskUserInput, {
-        maxItems: LIMITS.usersPerDiskMax,
+        maxItems: SCHEMA_LIMITS.usersPerDiskMax,
         deprecated: true,
         description: 'Users of the new disk, instead of the default token user.',
         examples: [[{ type: 'token', nickname: 'ci' }]],

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { diskId } from './common.ts';
 import { RELATIVE_PATH, WITHOUT_NUL } from './patterns.ts';
 
@@ -8,7 +8,7 @@ export const RunExec = Type.Object(
   {
     command: Type.String({
       minLength: 1,
-      maxLength: LIMITS.commandBytesMax,
+      maxLength: SCHEMA_LIMITS.commandBytesMax,
       documented: { pattern: WITHOUT_NUL },
       description:
         'Run as `bash -c <command>` with the disk as working directory. At most 1 MiB in UTF-8.',
@@ -21,7 +21,7 @@ export type RunExec = Type.Static<typeof RunExec>;
 
 const PATH = {
   minLength: 1,
-  maxLength: LIMITS.mountPathBytesMax,
+  maxLength: SCHEMA_LIMITS.mountPathBytesMax,
   documented: { pattern: RELATIVE_PATH },
   examples: ['reports'],
 } as const;
@@ -45,7 +45,7 @@ export const DiskMountInput = Type.Object(
     queueMs: Type.Optional(
       Type.Integer({
         minimum: 1,
-        maximum: LIMITS.execTimeoutMsMax,
+        maximum: SCHEMA_LIMITS.execTimeoutMsMax,
         description:
           'How long to wait for the checkouts. Without checkoutPaths the mount itself is checked out, ' +
           'unless conditional is set.',
@@ -54,7 +54,7 @@ export const DiskMountInput = Type.Object(
     ),
     checkoutPaths: Type.Optional(
       Type.Array(Type.String(PATH), {
-        maxItems: LIMITS.checkoutsPerMountMax,
+        maxItems: SCHEMA_LIMITS.checkoutsPerMountMax,
         description:
           'Held while the command runs, each with all beneath it; no other command can check out ' +
           'any of it, or a parent. Relative to the mount; they must exist.',
@@ -83,9 +83,9 @@ export const RunMultiExec = Type.Object(
       type: 'object',
       additionalProperties: Type.Union([diskId('The whole disk.'), DiskMountInput]),
       minProperties: 1,
-      maxProperties: LIMITS.disksPerExecMax,
+      maxProperties: SCHEMA_LIMITS.disksPerExecMax,
       documented: {
-        propertyNames: { maxLength: LIMITS.mountPathBytesMax, pattern: RELATIVE_PATH },
+        propertyNames: { maxLength: SCHEMA_LIMITS.mountPathBytesMax, pattern: RELATIVE_PATH },
       },
       description:
         'Disks by the path below /mnt/service at which the command sees them. No path lies within another.',

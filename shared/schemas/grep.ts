@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { DIRECTORY_PATH, WITHOUT_NUL } from './patterns.ts';
 
 /** At least 1. A number above the maximum counts as the maximum (docs/api.md, Grep). */
@@ -18,14 +18,14 @@ const clamped = (maximum: number, fallback: number, description: string) =>
 export const RunGrep = Type.Object(
   {
     directory: Type.String({
-      maxLength: LIMITS.mountPathBytesMax,
+      maxLength: SCHEMA_LIMITS.mountPathBytesMax,
       documented: { pattern: DIRECTORY_PATH },
       description: 'From the root of the disk; empty or `/`: the root.',
       examples: ['logs'],
     }),
     pattern: Type.String({
       minLength: 1,
-      maxLength: LIMITS.grepPatternBytesMax,
+      maxLength: SCHEMA_LIMITS.grepPatternBytesMax,
       documented: { pattern: WITHOUT_NUL },
       description:
         'Extended regular expression of GNU grep -E, matched line by line. At most 64 KiB in UTF-8.',
@@ -35,18 +35,18 @@ export const RunGrep = Type.Object(
       Type.Boolean({ default: false, description: 'Search subdirectories too.' }),
     ),
     maxDurationSeconds: clamped(
-      LIMITS.grepSecondsMax,
-      LIMITS.grepSecondsMax,
+      SCHEMA_LIMITS.grepSecondsMax,
+      SCHEMA_LIMITS.grepSecondsMax,
       'Deadline, from the arrival of the request; never later than after 28 seconds.',
     ),
     concurrency: clamped(
-      LIMITS.grepConcurrencyMax,
-      LIMITS.grepConcurrencyDefault,
+      SCHEMA_LIMITS.grepConcurrencyMax,
+      SCHEMA_LIMITS.grepConcurrencyDefault,
       'Workers at once, at most; never more than the processors that one search may use.',
     ),
     maxResults: clamped(
-      LIMITS.grepResultsMax,
-      LIMITS.grepResultsDefault,
+      SCHEMA_LIMITS.grepResultsMax,
+      SCHEMA_LIMITS.grepResultsDefault,
       'Matches after which the search stops.',
     ),
   },

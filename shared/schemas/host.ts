@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { diskIdPattern, hostIdPattern, regionPattern, sandboxIdPattern } from '../ids.ts';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { joinProofPattern } from '../host-invitation.ts';
 import { compile } from '../validate.ts';
 import { timestamp } from './common.ts';
@@ -34,7 +34,7 @@ const count = (description: string, example: number) =>
 const named = (description: string, pattern: string, example: string) =>
   Type.Optional(
     Type.Array(Type.String({ pattern }), {
-      maxItems: LIMITS.hostReportIdsMax,
+      maxItems: SCHEMA_LIMITS.hostReportIdsMax,
       description,
       examples: [[example]],
     }),
@@ -68,12 +68,12 @@ const HostFigures = Type.Object({
     }),
   ),
   sandboxesActiveIds: named(
-    `The first ${LIMITS.hostReportIdsMax} of \`sandboxesActive\`.`,
+    `The first ${SCHEMA_LIMITS.hostReportIdsMax} of \`sandboxesActive\`.`,
     sandboxIdPattern,
     '0199a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b',
   ),
   disksHeldIds: named(
-    `The first ${LIMITS.hostReportIdsMax} of \`disksHeld\`.`,
+    `The first ${SCHEMA_LIMITS.hostReportIdsMax} of \`disksHeld\`.`,
     diskIdPattern,
     'dsk-0123456789abcdef',
   ),

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { timestamp } from './common.ts';
 import { IMAGE_REFERENCE } from './patterns.ts';
 
@@ -14,7 +14,7 @@ export const ImagePath = Type.Object({
 const credential = (description: string, example: string) =>
   Type.String({
     minLength: 1,
-    maxLength: LIMITS.imageCredentialLengthMax,
+    maxLength: SCHEMA_LIMITS.imageCredentialLengthMax,
     description,
     examples: [example],
   });
@@ -24,7 +24,7 @@ export const BuildImage = Type.Object(
   {
     source: Type.String({
       minLength: 1,
-      maxLength: LIMITS.imageReferenceLengthMax,
+      maxLength: SCHEMA_LIMITS.imageReferenceLengthMax,
       documented: { pattern: IMAGE_REFERENCE },
       description: 'Reference to an image in a registry: name, name:tag or name@sha256:….',
       examples: ['debian:12'],

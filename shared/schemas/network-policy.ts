@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import {
   DRAIN_PATTERN,
   EGRESS_TARGET,
@@ -16,7 +16,7 @@ const closed = { additionalProperties: false } as const;
 
 const TARGET = {
   minLength: 1,
-  maxLength: LIMITS.networkTargetLengthMax,
+  maxLength: SCHEMA_LIMITS.networkTargetLengthMax,
   documented: { pattern: EGRESS_TARGET },
   description: 'An IPv4 address, a CIDR block, a domain, or *. and a domain for its subdomains.',
   examples: ['*.example.com'],
@@ -90,10 +90,13 @@ const allowRule = (
       properties: {
         headers: {
           type: 'object',
-          maxProperties: LIMITS.networkHeadersPerRuleMax,
+          maxProperties: SCHEMA_LIMITS.networkHeadersPerRuleMax,
           additionalProperties: headerValue,
           documented: {
-            propertyNames: { pattern: HEADER_NAME, maxLength: LIMITS.networkHeaderNameLengthMax },
+            propertyNames: {
+              pattern: HEADER_NAME,
+              maxLength: SCHEMA_LIMITS.networkHeaderNameLengthMax,
+            },
           },
           description:
             'Added to each request to the target; they replace those of the guest. Not those that say ' +
@@ -104,7 +107,7 @@ const allowRule = (
     },
     forward_url: {
       type: 'string',
-      maxLength: LIMITS.networkForwardUrlLengthMax,
+      maxLength: SCHEMA_LIMITS.networkForwardUrlLengthMax,
       pattern: HTTPS_URL,
       description: forwardUrl,
       examples: ['https://gateway.example.com'],
@@ -129,7 +132,7 @@ const policy = (rule: object) => ({
         },
         allow: {
           type: 'array',
-          maxItems: LIMITS.networkRulesPerListMax,
+          maxItems: SCHEMA_LIMITS.networkRulesPerListMax,
           items: rule,
           description:
             'What is let through. One rule for a target, if it has headers or forward_url.',
@@ -137,7 +140,7 @@ const policy = (rule: object) => ({
         },
         deny: {
           type: 'array',
-          maxItems: LIMITS.networkRulesPerListMax,
+          maxItems: SCHEMA_LIMITS.networkRulesPerListMax,
           items: Target,
           description: 'Counts before allow.',
           examples: [['203.0.113.0/24']],
@@ -151,11 +154,11 @@ const policy = (rule: object) => ({
         },
         drain_on_pause: {
           type: 'array',
-          maxItems: LIMITS.networkDrainPatternsMax,
+          maxItems: SCHEMA_LIMITS.networkDrainPatternsMax,
           items: {
             type: 'string',
             minLength: 1,
-            maxLength: LIMITS.networkTargetLengthMax,
+            maxLength: SCHEMA_LIMITS.networkTargetLengthMax,
             documented: { pattern: DRAIN_PATTERN },
           },
           description: 'A pause waits for requests to these hosts; * stands for any characters.',
@@ -170,7 +173,7 @@ const secretRule = (transformNeeds: readonly 'headers'[]): object =>
   allowRule(
     {
       type: 'string',
-      maxLength: LIMITS.networkHeaderValueLengthMax,
+      maxLength: SCHEMA_LIMITS.networkHeaderValueLengthMax,
       documented: { pattern: HEADER_VALUE },
     },
     'Bearer a-token',

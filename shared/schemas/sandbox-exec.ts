@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { timestamp } from './common.ts';
 import { WITHOUT_NUL } from './patterns.ts';
 import { sid, uuid, uuidInPath } from './sandbox.ts';
@@ -16,7 +16,7 @@ export const ExecInSandbox = Type.Object(
   {
     command: Type.String({
       minLength: 1,
-      maxLength: LIMITS.commandBytesMax,
+      maxLength: SCHEMA_LIMITS.commandBytesMax,
       documented: { pattern: WITHOUT_NUL },
       description: 'Run as `/bin/sh -c <command>`. At most 1 MiB in UTF-8.',
       examples: ['make test'],
@@ -28,7 +28,7 @@ export const ExecInSandbox = Type.Object(
     timeout_seconds: Type.Optional(
       Type.Integer({
         minimum: 1,
-        maximum: LIMITS.sandboxExecTimeoutSecondsMax,
+        maximum: SCHEMA_LIMITS.sandboxExecTimeoutSecondsMax,
         description: 'The command is ended then; never, when omitted.',
         examples: [600],
       }),

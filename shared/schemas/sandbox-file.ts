@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { timestamp } from './common.ts';
 
 /*
@@ -11,12 +11,12 @@ import { timestamp } from './common.ts';
 const ABSOLUTE = '^/[^\\u0000]*$';
 const path = (description: string) =>
   Type.String({
-    maxLength: LIMITS.filePathBytesMax,
+    maxLength: SCHEMA_LIMITS.filePathBytesMax,
     pattern: ABSOLUTE,
     description,
     examples: ['/home/user/notes.txt'],
   });
-const ENCODED = `^/(?:[!-$&-~]|%(?!00)[0-9A-Fa-f]{2}){0,${LIMITS.filePathBytesMax - 1}}$`;
+const ENCODED = `^/(?:[!-$&-~]|%(?!00)[0-9A-Fa-f]{2}){0,${SCHEMA_LIMITS.filePathBytesMax - 1}}$`;
 
 /** The parameters for one of a path's two forms. */
 const eitherFormOf = (name: string) => ({
@@ -24,7 +24,7 @@ const eitherFormOf = (name: string) => ({
 });
 const encodedPath = (description: string) =>
   Type.String({
-    maxLength: 3 * LIMITS.filePathBytesMax,
+    maxLength: 3 * SCHEMA_LIMITS.filePathBytesMax,
     pattern: ENCODED,
     description,
     examples: ['/data/caf%E9.txt'],
@@ -32,7 +32,7 @@ const encodedPath = (description: string) =>
 
 const QUERY_PATH = path(
   'Absolute path in the sandbox: any bytes but NUL, percent-encoded, at most ' +
-    `${LIMITS.filePathBytesMax}.`,
+    `${SCHEMA_LIMITS.filePathBytesMax}.`,
 );
 
 const follow = Type.Optional(
@@ -102,16 +102,16 @@ export const ListFilesQuery = Type.Object({
     Type.Integer({
       minimum: 1,
       maximum: Number.MAX_SAFE_INTEGER,
-      default: LIMITS.fileListDefault,
+      default: SCHEMA_LIMITS.fileListDefault,
       description:
-        `How many entries a page has at most; what is above ${LIMITS.fileListMax} counts as that. ` +
+        `How many entries a page has at most; what is above ${SCHEMA_LIMITS.fileListMax} counts as that. ` +
         'A page may have fewer.',
     }),
   ),
   cursor: Type.Optional(
     Type.String({
       minLength: 1,
-      maxLength: LIMITS.fileCursorLengthMax,
+      maxLength: SCHEMA_LIMITS.fileCursorLengthMax,
       description: 'The `nextCursor` of the page before; left out for the first page.',
       examples: ['bm90ZXMudHh0'],
     }),

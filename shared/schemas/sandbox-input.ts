@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { NetworkPolicy } from './network-policy.ts';
 import { IMAGE_REFERENCE, VARIABLE_NAME, WITHOUT_NUL } from './patterns.ts';
 import { UUID } from './sandbox.ts';
@@ -8,7 +8,7 @@ import { SandboxMountInputs } from './sandbox-mount.ts';
 export const Environment = Type.Unsafe<Record<string, string>>({
   type: 'object',
   additionalProperties: { type: 'string', documented: { pattern: WITHOUT_NUL } },
-  maxProperties: LIMITS.sandboxVariablesMax,
+  maxProperties: SCHEMA_LIMITS.sandboxVariablesMax,
   documented: { propertyNames: { pattern: VARIABLE_NAME } },
   description:
     'Names without = and NUL, values without NUL; at most 2048, together at most 128 KiB.',
@@ -17,22 +17,25 @@ export const Environment = Type.Unsafe<Record<string, string>>({
 
 export const SandboxName = Type.String({
   minLength: 1,
-  maxLength: LIMITS.sandboxNameLengthMax,
+  maxLength: SCHEMA_LIMITS.sandboxNameLengthMax,
   pattern: '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$',
   description: 'Unique in the account; a random one when omitted.',
   examples: ['build-box'],
 });
 export const CopyHook = Type.String({
-  maxLength: LIMITS.copyHookBytesMax,
+  maxLength: SCHEMA_LIMITS.copyHookBytesMax,
   documented: { pattern: WITHOUT_NUL },
   description:
     'Shell command that runs in each copy that continues from memory (a fork, a sandbox from a ' +
     'snapshot), while all its other processes are frozen; killed after ' +
-    `${LIMITS.copyHookMsMax / 1000} s. At most 8 KiB; empty: none.`,
+    `${SCHEMA_LIMITS.copyHookMsMax / 1000} s. At most 8 KiB; empty: none.`,
   examples: ['kill -HUP $(cat /run/server.pid)'],
 });
-const ttlSeconds = { minimum: LIMITS.sandboxTtlSecondsMin, maximum: LIMITS.sandboxTtlSecondsMax };
-const idleTtlSeconds = { minimum: 0, maximum: LIMITS.sandboxTtlSecondsMax };
+const ttlSeconds = {
+  minimum: SCHEMA_LIMITS.sandboxTtlSecondsMin,
+  maximum: SCHEMA_LIMITS.sandboxTtlSecondsMax,
+};
+const idleTtlSeconds = { minimum: 0, maximum: SCHEMA_LIMITS.sandboxTtlSecondsMax };
 
 /** Body of create-sandbox (docs/api.md, Sandboxes). */
 export const CreateSandbox = Type.Object(
@@ -41,23 +44,23 @@ export const CreateSandbox = Type.Object(
     vcpu_count: Type.Optional(
       Type.Integer({
         minimum: 1,
-        maximum: LIMITS.sandboxVcpusMax,
+        maximum: SCHEMA_LIMITS.sandboxVcpusMax,
         default: 1,
         description: 'Virtual processors.',
       }),
     ),
     mem_size_mib: Type.Optional(
       Type.Integer({
-        minimum: LIMITS.sandboxMemMibMin,
-        maximum: LIMITS.sandboxMemMibMax,
-        default: LIMITS.sandboxMemMibDefault,
+        minimum: SCHEMA_LIMITS.sandboxMemMibMin,
+        maximum: SCHEMA_LIMITS.sandboxMemMibMax,
+        default: SCHEMA_LIMITS.sandboxMemMibDefault,
         description: 'Memory in MiB.',
       }),
     ),
     base_image: Type.Optional(
       Type.String({
         minLength: 1,
-        maxLength: LIMITS.imageReferenceLengthMax,
+        maxLength: SCHEMA_LIMITS.imageReferenceLengthMax,
         documented: { pattern: IMAGE_REFERENCE },
         description:
           'OCI image reference; the default image when omitted. Built on the way, if it is not there. ' +
@@ -75,7 +78,7 @@ export const CreateSandbox = Type.Object(
     snapshot: Type.Optional(
       Type.String({
         minLength: 1,
-        maxLength: LIMITS.sandboxNameLengthMax,
+        maxLength: SCHEMA_LIMITS.sandboxNameLengthMax,
         description:
           'Id or name of a snapshot to create it from; not together with base_image, image_id and mounts. ' +
           'Size and image are the snapshot’s, and so is everything else that is omitted.',
@@ -86,7 +89,7 @@ export const CreateSandbox = Type.Object(
     max_ttl_seconds: Type.Optional(
       Type.Integer({
         ...ttlSeconds,
-        default: LIMITS.sandboxTtlSecondsMax,
+        default: SCHEMA_LIMITS.sandboxTtlSecondsMax,
         description: 'Paused when it has run for so long, counted anew each time it comes to run.',
       }),
     ),
@@ -100,14 +103,14 @@ export const CreateSandbox = Type.Object(
     max_concurrent_execs: Type.Optional(
       Type.Integer({
         minimum: 1,
-        maximum: LIMITS.sandboxConcurrentExecsMax,
-        default: LIMITS.sandboxConcurrentExecsDefault,
+        maximum: SCHEMA_LIMITS.sandboxConcurrentExecsMax,
+        default: SCHEMA_LIMITS.sandboxConcurrentExecsDefault,
         description: 'How many commands may run at once; process sessions count separately.',
       }),
     ),
     ports: Type.Optional(
       Type.Array(Type.Integer({ minimum: 1, maximum: 65_535 }), {
-        maxItems: LIMITS.portsPerSandboxMax,
+        maxItems: SCHEMA_LIMITS.portsPerSandboxMax,
         description: 'Exposed to the public from the beginning, as by expose-sandbox-port.',
         examples: [[8080]],
       }),
@@ -154,7 +157,7 @@ export const ForkSandbox = Type.Object(
     checkpoint: Type.Optional(
       Type.String({
         minLength: 1,
-        maxLength: LIMITS.sandboxCheckpointLengthMax,
+        maxLength: SCHEMA_LIMITS.sandboxCheckpointLengthMax,
         description: 'Refused unless it is the one that the sandbox shows now.',
         examples: [UUID],
       }),

@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { diskIdPattern } from '../ids.ts';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { DiskId } from './common.ts';
 import { mountPath, OPTIONAL_RELATIVE_PATH } from './patterns.ts';
 
@@ -24,7 +24,7 @@ export const SandboxMountInput = Type.Object(
       Type.String({
         minLength: 1,
         documented: {
-          maxLength: LIMITS.mountPathBytesMax,
+          maxLength: SCHEMA_LIMITS.mountPathBytesMax,
           pattern: mountPath(CLOSED_TREES, SYSTEM_DIRECTORIES),
         },
         description:
@@ -34,7 +34,7 @@ export const SandboxMountInput = Type.Object(
     ),
     subdirectory: Type.Optional(
       Type.String({
-        documented: { maxLength: LIMITS.mountPathBytesMax, pattern: OPTIONAL_RELATIVE_PATH },
+        documented: { maxLength: SCHEMA_LIMITS.mountPathBytesMax, pattern: OPTIONAL_RELATIVE_PATH },
         description: 'Directory of the disk to mount instead of all of it; it must exist.',
         examples: ['reports'],
       }),
@@ -58,7 +58,7 @@ export const SandboxMountInput = Type.Object(
 export type SandboxMountInput = Type.Static<typeof SandboxMountInput>;
 
 export const SandboxMountInputs = Type.Array(SandboxMountInput, {
-  maxItems: LIMITS.mountsPerSandboxMax,
+  maxItems: SCHEMA_LIMITS.mountsPerSandboxMax,
   documented: { anyOf: [{ maxItems: 1 }, { items: { required: ['path'] } }] },
   description:
     'Disks of the account that the sandbox sees as directories. Each disk once, no path within another.',
@@ -81,11 +81,13 @@ export const ShownSandboxMount = Type.Object(
 export const SandboxMount = Type.Object({
   diskId: Type.String({ pattern: diskIdPattern }),
   /** Absolute, normalised. */
-  path: Type.String({ minLength: 2, maxLength: LIMITS.mountPathBytesMax }),
+  path: Type.String({ minLength: 2, maxLength: SCHEMA_LIMITS.mountPathBytesMax }),
   /** Relative to the disk's contents; empty: all of it. */
-  subdirectory: Type.String({ maxLength: LIMITS.mountPathBytesMax }),
+  subdirectory: Type.String({ maxLength: SCHEMA_LIMITS.mountPathBytesMax }),
   readOnly: Type.Boolean(),
 });
 export type SandboxMount = Type.Static<typeof SandboxMount>;
 
-export const SandboxMounts = Type.Array(SandboxMount, { maxItems: LIMITS.mountsPerSandboxMax });
+export const SandboxMounts = Type.Array(SandboxMount, {
+  maxItems: SCHEMA_LIMITS.mountsPerSandboxMax,
+});

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { HOUR_MS } from '../units.ts';
 import { timestamp, ttl } from './common.ts';
 import { SandboxPath } from './sandbox.ts';
@@ -40,7 +40,7 @@ export const CreatePortToken = Type.Object(
     ttl: Type.Optional(
       ttl(
         `A duration such as \`90s\`, \`4m\` or \`1h30m\`, more than 0 and at most ` +
-          `${LIMITS.credentialTtlMsMax / HOUR_MS}h; without it the token never expires.`,
+          `${SCHEMA_LIMITS.credentialTtlMsMax / HOUR_MS}h; without it the token never expires.`,
         '1h30m',
       ),
     ),

@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { accountIdPattern, diskIdPattern, hostIdPattern, sandboxIdPattern } from '../ids.ts';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { sandboxStates } from '../sandbox-lifecycle.ts';
 import { ShownNetworkPolicy } from './network-policy.ts';
 import { SandboxMounts } from './sandbox-mount.ts';
@@ -41,7 +41,7 @@ export const HookResult = Type.Object({
   status: Type.Enum([...hookStatuses]),
   exitCode: Type.Optional(Type.Integer()),
   /** In words. */
-  message: Type.Optional(Type.String({ maxLength: LIMITS.sandboxExitMessageLengthMax })),
+  message: Type.Optional(Type.String({ maxLength: SCHEMA_LIMITS.sandboxExitMessageLengthMax })),
 });
 export type HookResult = Type.Static<typeof HookResult>;
 
@@ -58,7 +58,7 @@ export const SandboxConfig = Type.Object({
   /** The disks that it sees; absent: none. */
   mounts: Type.Optional(SandboxMounts),
   /** Runs in its copies, before their other processes continue; absent or empty: nothing. */
-  copyHook: Type.Optional(Type.String({ maxLength: LIMITS.copyHookBytesMax })),
+  copyHook: Type.Optional(Type.String({ maxLength: SCHEMA_LIMITS.copyHookBytesMax })),
   /** The caller's name for the image; what it really is when the caller named none. */
   baseImage: Type.String(),
   /** Its host's image when it was created, with which its disk still begins. */
@@ -93,7 +93,7 @@ export const SandboxRecord = Type.Object({
   finishedAt: Type.Optional(Type.String()),
   exitReason: Type.Optional(Type.Enum([...sandboxExitReasons])),
   /** The reason in words, with what was observed. */
-  exitMessage: Type.Optional(Type.String({ maxLength: LIMITS.sandboxExitMessageLengthMax })),
+  exitMessage: Type.Optional(Type.String({ maxLength: SCHEMA_LIMITS.sandboxExitMessageLengthMax })),
   /** The hook of the memory that it runs from. */
   hook: Type.Optional(HookResult),
   /** Grows with every change; the newest one counts. */

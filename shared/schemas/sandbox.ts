@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { sandboxStates, statusOfState } from '../sandbox-lifecycle.ts';
 import { diskId, DiskId, Failure, timestamp } from './common.ts';
 import { ShownNetworkPolicy } from './network-policy.ts';
@@ -22,7 +22,7 @@ export const SandboxPath = Type.Object({ sid });
 export const WaitQuery = Type.Object({
   wait: Type.Optional(
     Type.Boolean({
-      description: `Hold the answer until what was begun has ended, at most ${LIMITS.sandboxWaitMsMax / 1000} s.`,
+      description: `Hold the answer until what was begun has ended, at most ${SCHEMA_LIMITS.sandboxWaitMsMax / 1000} s.`,
     }),
   ),
 });
@@ -68,7 +68,7 @@ export const SandboxDeletionFailure = Type.Object(
     ),
     child_disk_ids: Type.Optional(
       Type.Array(DiskId, {
-        maxItems: LIMITS.dependentForksListedMax,
+        maxItems: SCHEMA_LIMITS.dependentForksListedMax,
         description: 'The root disks of those to delete first, deepest first.',
       }),
     ),

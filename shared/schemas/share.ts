@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { FILE_KEY } from './patterns.ts';
 
 /** Body of a share request (docs/api.md, POST /api/disks/{id}/share). */
@@ -7,7 +7,7 @@ export const CreateShareUrl = Type.Object(
   {
     key: Type.String({
       minLength: 1,
-      maxLength: LIMITS.shareKeyBytesMax,
+      maxLength: SCHEMA_LIMITS.shareKeyBytesMax,
       documented: { pattern: FILE_KEY },
       description: 'The file, from the root of the disk. At most 1024 bytes in UTF-8.',
       examples: ['reports/march.pdf'],
@@ -15,8 +15,8 @@ export const CreateShareUrl = Type.Object(
     expiresIn: Type.Optional(
       Type.Integer({
         minimum: 1,
-        maximum: LIMITS.shareTtlSecondsMax,
-        default: LIMITS.shareTtlSecondsDefault,
+        maximum: SCHEMA_LIMITS.shareTtlSecondsMax,
+        default: SCHEMA_LIMITS.shareTtlSecondsDefault,
         description: 'Seconds for which the link works.',
         examples: [3600],
       }),

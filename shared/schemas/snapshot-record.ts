@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { accountIdPattern, diskIdPattern, hostIdPattern, sandboxIdPattern } from '../ids.ts';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 import { ShownNetworkPolicy } from './network-policy.ts';
 import { SandboxConfig } from './sandbox-record.ts';
 
@@ -29,7 +29,9 @@ export const SnapshotRecord = Type.Object({
   network: ShownNetworkPolicy,
   createdAt: Type.String(),
   /** In words, for people. */
-  failureReason: Type.Optional(Type.String({ maxLength: LIMITS.sandboxExitMessageLengthMax })),
+  failureReason: Type.Optional(
+    Type.String({ maxLength: SCHEMA_LIMITS.sandboxExitMessageLengthMax }),
+  ),
   /** Grows with every change; the newest one counts. */
   revision: Type.Integer({ minimum: 1 }),
 });

@@ -1,7 +1,7 @@
 import Type from 'typebox';
 import { parseImageReference } from '../image-reference.ts';
 import { ZONE_DEFAULT, zonePattern } from '../ingress-hostname.ts';
-import { LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../schemas/limits.ts';
 import { isReachableNetwork } from '../reachable-networks.ts';
 import { MINUTE_MS, MiB, TiB } from '../units.ts';
 import { absolutePath, anySecret, flag, integer, list, port, ring, text } from './kinds.ts';
@@ -93,7 +93,7 @@ export const ControlSettings = Type.Object({
     unit: 'ms',
     default: 120_000,
     minimum: 100,
-    maximum: LIMITS.execTimeoutMsMax,
+    maximum: SCHEMA_LIMITS.execTimeoutMsMax,
     description: 'deadline of an exec with all waiting',
   }),
   IMAGE_ALIASES: list({

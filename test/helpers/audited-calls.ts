@@ -2,7 +2,8 @@
 import { readFile } from 'node:fs/promises';
 import type { Route } from '../../control/http/route.ts';
 import { routes } from '../../control/routes.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../shared/directory/limits.ts';
+import { SCHEMA_LIMITS } from '../../shared/schemas/limits.ts';
 import type { ActivityEvent } from '../../shared/schemas/activity.ts';
 import { ApiClient, type SeenReply } from './api.ts';
 import type { Stack } from './stack.ts';
@@ -33,8 +34,8 @@ function keptOf(entries: readonly ActivityEvent[]): Set<string> {
       level === 'warning' ? level : 'other',
     );
     return [
-      ...other.slice(-(LIMITS.activityPerAccountMax - ORDER_SLACK)),
-      ...warning.slice(-(LIMITS.refusalsPerAccountMax - ORDER_SLACK)),
+      ...other.slice(-(DIRECTORY_LIMITS.activityPerAccountMax - ORDER_SLACK)),
+      ...warning.slice(-(DIRECTORY_LIMITS.refusalsPerAccountMax - ORDER_SLACK)),
     ];
   });
   return new Set(kept.map(({ eventId }) => eventId));
@@ -72,7 +73,7 @@ export class AuditedCalls {
       let cursor: string | undefined;
       do {
         const from = cursor === undefined ? {} : { cursor };
-        const page = await activity.list(accountId, { limit: LIMITS.pageSizeMax, ...from });
+        const page = await activity.list(accountId, { limit: SCHEMA_LIMITS.pageSizeMax, ...from });
         for (const { eventId } of page.items) listed.add(eventId);
         cursor = page.nextCursor;
       } while (cursor !== undefined);

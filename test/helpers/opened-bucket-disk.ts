@@ -6,7 +6,7 @@ import type { DiskLayout } from '../../agent/disks/disk-layout.ts';
 import type { ObjectStore } from '../../agent/edge/s3/store/object-store.ts';
 import { FairTurns } from '../../agent/system/queues/fair-turns.ts';
 import { run } from '../../agent/system/spawn.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from '../../agent/disks/limits.ts';
 import { createLogger } from '../../shared/log.ts';
 import { ReachableNetworks } from '../../shared/reachable-networks.ts';
 import type { StoredMount } from '../../shared/schemas/disk-mount.ts';
@@ -67,8 +67,8 @@ export async function openBucketDisk(
     sealedCredentials: '',
   };
   const openTurns = new FairTurns({
-    count: LIMITS.bucketOpensMax,
-    perAccountMax: LIMITS.bucketOpensPerAccountMax,
+    count: DISK_LIMITS.bucketOpensMax,
+    perAccountMax: DISK_LIMITS.bucketOpensPerAccountMax,
     refusal: 'too many files are being fetched to be uploaded',
   });
   const open = async (): Promise<BucketDisk> => {

@@ -4,7 +4,7 @@ import { chmod, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
-import { LIMITS } from '../../shared/limits.ts';
+import { SYSTEM_LIMITS } from '../../agent/system/limits.ts';
 import { processesMarked } from '../helpers/host.ts';
 import { temporaryDirectory } from '../helpers/temporary.ts';
 
@@ -17,7 +17,7 @@ test('a fence leaves nothing behind that waits for a Ceph that is away', async (
   await writeFile(ceph, '#!/bin/sh\nsleep 600\n');
   await chmod(ceph, 0o755);
   const env = { PATH: `${directory.path}:${process.env['PATH']}`, MARK: mark };
-  const asAgentsDo = { timeout: LIMITS.storageFenceMsMax, killSignal: 'SIGKILL' } as const;
+  const asAgentsDo = { timeout: SYSTEM_LIMITS.storageFenceMsMax, killSignal: 'SIGKILL' } as const;
   const fencing = promisify(execFile)(script, ['host-0123456789ab'], { env, ...asAgentsDo });
   await t.throwsAsync(fencing);
   t.deepEqual(await processesMarked(mark), []);

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { AppError } from '../../shared/errors.ts';
 import { formatImageReference, parseImageReference } from '../../shared/image-reference.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../shared/schemas/limits.ts';
 
 const digest = `sha256:${'a'.repeat(64)}`;
 
@@ -20,7 +20,7 @@ test('what callers leave out is filled in as Docker does', (t) => {
 
 test('the normal form of the longest reference that callers may send is one, too', (t) => {
   const registry = `${Array.from({ length: 4 }, () => 'r'.repeat(63)).join('.')}:5000/`;
-  const longest = registry.padEnd(LIMITS.imageReferenceLengthMax, 'a');
+  const longest = registry.padEnd(SCHEMA_LIMITS.imageReferenceLengthMax, 'a');
   const normal = normalise(longest);
   t.is(normal, `${longest}:latest`);
   t.is(normalise(normal), normal);

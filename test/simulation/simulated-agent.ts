@@ -21,7 +21,7 @@ import { SandboxCapacity } from '../../shared/directory/capacity.ts';
 import { Snapshots } from '../../shared/directory/snapshots.ts';
 import { Sandboxes } from '../../shared/directory/sandboxes.ts';
 import { AppError } from '../../shared/errors.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { SYSTEM_LIMITS } from '../../agent/system/limits.ts';
 import type { SnapshotRecord } from '../../shared/schemas/snapshot-record.ts';
 import { StorageWatch } from '../../shared/storage-watch.ts';
 import type { FakeTime } from '../helpers/fake-time.ts';
@@ -328,6 +328,6 @@ export class SimulatedAgent {
         .catch((err: unknown) => this.#log.warn({ err }, 'capacity:publishFailed'));
     };
     announce();
-    setInterval(announce, LIMITS.hostAnnounceMs);
+    setInterval(announce, SYSTEM_LIMITS.hostAnnounceMs);
   }
 }

@@ -22,6 +22,9 @@ const FLOORS = [
   ['edge', 'control-link'],
 ];
 
+/** The limits of a room, which all its folders import. */
+const ROOM_LIMITS = /^(?:agent|control)\/[^/]+\/limits\.ts$/u;
+
 async function sourcesOf(tree: string): Promise<string[]> {
   const entries = await readdir(join(root, tree), { recursive: true });
   return entries.filter((name) => name.endsWith('.ts')).map((name) => join(tree, name));
@@ -33,11 +36,13 @@ const importsOf = (file: string, text: string): string[] =>
   );
 
 /**
- * By folder, the other folders of `trees` that its files import from.
+ * By folder, the other folders of `trees` that its files import from. The limits of a room count as
+ * a folder below all others of it.
  * @param depth a folder that lies deeper counts as part of the one at this depth
  */
 async function folderGraph(depth = Number.POSITIVE_INFINITY): Promise<Map<string, Set<string>>> {
-  const folderOf = (file: string): string => dirname(file).split('/').slice(0, depth).join('/');
+  const folderOf = (file: string): string =>
+    (ROOM_LIMITS.test(file) ? file : dirname(file)).split('/').slice(0, depth).join('/');
   const graph = new Map<string, Set<string>>();
   for (const file of (await Promise.all(trees.map(sourcesOf))).flat()) {
     const folder = folderOf(file);

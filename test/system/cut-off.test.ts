@@ -13,7 +13,8 @@ import { promisify } from 'node:util';
 import anyTest, { type ExecutionContext, type TestFn } from 'ava';
 import { paths } from '../../agent/system/paths.ts';
 import { leaseHolder } from '../../shared/directory/disk-leases.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from '../../agent/disks/limits.ts';
+import { REGION_LIMITS } from '../../control/region/limits.ts';
 import { ApiClient, type ApiBody, type ApiReply } from '../helpers/api.ts';
 import { createDisk, diskFolder, exec, newName } from '../helpers/disks.ts';
 import { diskMount, runDirOf } from '../helpers/host.ts';
@@ -175,14 +176,14 @@ async function waitForHeir({ api, diskId }: Scene): Promise<void> {
   await waitFor(
     'the heir',
     async () => {
-      const signal = AbortSignal.timeout(3 * LIMITS.execTakenMsMax);
+      const signal = AbortSignal.timeout(3 * REGION_LIMITS.execTakenMsMax);
       const path = `/api/disks/${diskId}/exec`;
       const reply = await api.call('POST', path, { command }, {}, signal);
       if (reply.status !== 200) return undefined;
       assert.deepStrictEqual((reply.body.data as { exitCode: number }).exitCode, 0);
       return true;
     },
-    2 * LIMITS.diskLeaseTtlMs,
+    2 * DISK_LIMITS.diskLeaseTtlMs,
   );
 }
 
@@ -213,7 +214,7 @@ async function checkRejoined({ stack, agent, api }: Scene): Promise<void> {
       const loops = await loopsOn(join(diskFolder(stack, id), 'image.ext4'));
       return (await holdersOf(stack, loops)).includes(agent);
     },
-    2 * LIMITS.diskLeaseTtlMs,
+    2 * DISK_LIMITS.diskLeaseTtlMs,
   );
 }
 
@@ -229,7 +230,7 @@ async function surviveCut(
   await cut(scene.network);
   const reply = await scene.writing;
   t.deepEqual([reply.status, reply.body.code], [500, 'outcome_unknown']);
-  t.true(performance.now() - cutAt < LIMITS.diskLeaseTtlMs);
+  t.true(performance.now() - cutAt < DISK_LIMITS.diskLeaseTtlMs);
   await waitForHeir(scene);
   await checkHeir(t, scene);
   await mend(scene.network);
@@ -254,7 +255,7 @@ test('an agent is killed: its disk is unmounted intact long before another host 
   const reply = await scene.writing;
   t.deepEqual([reply.status, reply.body.code], [500, 'outcome_unknown']);
   await waitFor('the guard', async () => watch.leftMsWhenFree !== undefined);
-  t.true((watch.leftMsWhenFree ?? 0) > LIMITS.diskLeaseMarginMs / 2);
+  t.true((watch.leftMsWhenFree ?? 0) > DISK_LIMITS.diskLeaseMarginMs / 2);
   const aside = await mkdtemp(join(tmpdir(), 'berth-test-'));
   try {
     const copy = join(aside, 'image.ext4');

@@ -10,7 +10,7 @@ import { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec, newName } from '../helpers/disks.ts';
 import { hostTraces, processesMarked } from '../helpers/host.ts';
 import { Stack } from '../helpers/stack.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from '../../agent/disks/limits.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { isFull } from '../helpers/full.ts';
 
@@ -305,7 +305,7 @@ test.serial('the agent is killed: its callers know soon, and nothing is left beh
   const killedAt = performance.now();
   await stack.agent.stop('SIGKILL');
   const { status, body } = await call;
-  t.true(performance.now() - killedAt < LIMITS.diskLeaseTtlMs);
+  t.true(performance.now() - killedAt < DISK_LIMITS.diskLeaseTtlMs);
   t.deepEqual([status, body.code], [500, 'outcome_unknown']);
 
   await stack.startAgent();

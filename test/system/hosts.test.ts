@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { keys } from '../../shared/directory/keys.ts';
 import { accountScopes } from '../../shared/key-scopes.ts';
-import { LIMITS } from '../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../shared/directory/limits.ts';
 import type { Host, HostReport } from '../../shared/schemas/host.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
@@ -88,7 +88,7 @@ test('each host is listed with what it has', async (t) => {
     t.true(host.vcpus > 0 && host.vcpusFree <= host.vcpus);
     t.true(host.memoryMib > 0 && host.execSlots > 0);
     t.deepEqual([host.accelerator, host.acceleratorReason], ['tcg', 'set']);
-    t.true(Date.parse(host.lastHeartbeat) + LIMITS.hostTtlMs > Date.now());
+    t.true(Date.parse(host.lastHeartbeat) + DIRECTORY_LIMITS.hostTtlMs > Date.now());
     await waitFor(
       'its free space',
       async () => (await getHost(operator, host.id)).storageFreeBytes,

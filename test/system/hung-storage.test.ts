@@ -2,7 +2,7 @@
 import { mkdir, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
-import { LIMITS } from '../../shared/limits.ts';
+import { DISK_LIMITS } from '../../agent/disks/limits.ts';
 import type { Host } from '../../shared/schemas/host.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, diskFolder, exec } from '../helpers/disks.ts';
@@ -22,7 +22,7 @@ interface Context {
 
 const test = anyTest as TestFn<Context>;
 /** Well above an immediate refusal and below the 20 s time-out of a host's job. */
-const REFUSED_MS = LIMITS.diskAttachMsMax + 7_000;
+const REFUSED_MS = DISK_LIMITS.diskAttachMsMax + 7_000;
 
 test.before(async (t) => {
   const stack = await Stack.start();

@@ -4,7 +4,7 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import anyTest, { type TestFn } from 'ava';
-import { LIMITS } from '../../shared/limits.ts';
+import { IMAGE_LIMITS } from '../../agent/images/limits.ts';
 import { ApiClient, type ApiReply } from '../helpers/api.ts';
 import { dumpRedis } from '../helpers/redis-contents.ts';
 import { imageOf, layerOf, type TestImage, TestRegistry } from '../helpers/registry.ts';
@@ -235,7 +235,7 @@ test.serial('an account may have so many builds wait, and no more', async (t) =>
   const api = await stack.newClient();
   const source = (index: number): string => `${silent.name}/never:${index}`;
   const begun = await Promise.all(
-    Array.from({ length: LIMITS.imageBuildsWaitingPerAccountMax }, (_, index) =>
+    Array.from({ length: IMAGE_LIMITS.imageBuildsWaitingPerAccountMax }, (_, index) =>
       build(api, { source: source(index) }),
     ),
   );

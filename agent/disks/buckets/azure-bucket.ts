@@ -7,7 +7,7 @@ import {
   ContainerClient,
   type StoragePipelineOptions,
 } from '@azure/storage-blob';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import type { ReachableNetworks } from '../../../shared/reachable-networks.ts';
 import type { MountCredentials, StoredMount } from '../../../shared/schemas/disk-mount.ts';
 import { MiB } from '../../../shared/units.ts';
@@ -82,14 +82,14 @@ export class AzureBucket implements Bucket {
     this.#agent = new GuardedAgent({
       keepAlive: true,
       maxSockets: CONNECTIONS_MAX,
-      timeout: LIMITS.bucketSilenceMsMax,
+      timeout: DISK_LIMITS.bucketSilenceMsMax,
       lookup: bucketLookup(endpoint, networks),
     });
     // `agent` and `redirectOptions` are options of the pipeline that the SDK's types leave out.
     const options: StoragePipelineOptions & { agent: Agent; redirectOptions: object } = {
       agent: this.#agent,
       redirectOptions: { maxRetries: 0 },
-      retryOptions: { maxTries: LIMITS.bucketAttemptsMax, retryDelayInMs: RETRY_DELAY_MS },
+      retryOptions: { maxTries: DISK_LIMITS.bucketAttemptsMax, retryDelayInMs: RETRY_DELAY_MS },
     };
     const token = new AzureToken(azureAuthority, credentials);
     this.#container = new ContainerClient(`${endpoint}/${bucketName}`, token, options);

@@ -1,6 +1,6 @@
 import { parseJson } from '../../../shared/json.ts';
 import { toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import type { MountCredentials } from '../../../shared/schemas/disk-mount.ts';
 import { BucketError } from './bucket.ts';
 
@@ -56,7 +56,7 @@ export class AzureToken {
 
   async #ask(body: URLSearchParams): Promise<{ status: number; reply: TokenReply }> {
     try {
-      const signal = AbortSignal.timeout(LIMITS.bucketSilenceMsMax);
+      const signal = AbortSignal.timeout(DISK_LIMITS.bucketSilenceMsMax);
       const answer = await fetch(this.#url, { method: 'POST', body, redirect: 'error', signal });
       const text = await answer.text();
       return { status: answer.status, reply: toReply(text) };

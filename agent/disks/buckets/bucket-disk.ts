@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { repeatInBackground, runInBackground } from '../../../shared/background.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { MountStatus, StoredMount } from '../../../shared/schemas/disk-mount.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
@@ -117,7 +117,7 @@ export class BucketDisk {
       () => false,
     );
     await disk.#onThreads(() => disk.#recoverReplaced());
-    disk.#stopTicking = repeatInBackground('bucket.compare', LIMITS.bucketTickMs, () =>
+    disk.#stopTicking = repeatInBackground('bucket.compare', DISK_LIMITS.bucketTickMs, () =>
       disk.#tick(),
     );
     return disk;
@@ -132,7 +132,7 @@ export class BucketDisk {
     if (this.#isListed) {
       if (this.#refreshedAt === -Infinity) {
         const refreshed = this.#refreshSoon().catch(() => undefined);
-        await settledWithin(refreshed, LIMITS.bucketAttachMsMax);
+        await settledWithin(refreshed, DISK_LIMITS.bucketAttachMsMax);
       }
       return;
     }
@@ -169,7 +169,7 @@ export class BucketDisk {
         if (performance.now() > until || this.#closed.signal.aborted) {
           throw notUploaded(`what was written: ${failure.message}`, failure);
         }
-        await sleep(LIMITS.bucketPauseMsMin);
+        await sleep(DISK_LIMITS.bucketPauseMsMin);
       }
     }
     const refused = this.#refusals.tellSince(sinceMs);
@@ -259,7 +259,7 @@ export class BucketDisk {
     if (this.#changes.any || this.#refusals.isDue) await this.#uploadSoon().catch(() => undefined);
     if (isUsed) await this.#makeRoom(0);
     const ageMs = performance.now() - this.#refreshedAt;
-    const dueMs = Math.max(LIMITS.bucketRefreshMs, 10 * this.#refreshTookMs);
+    const dueMs = Math.max(DISK_LIMITS.bucketRefreshMs, 10 * this.#refreshTookMs);
     if (ageMs > dueMs && !this.#closed.signal.aborted) {
       await this.#uploadSoon().catch(() => undefined);
       await this.#refreshSoon().catch(() => undefined);
@@ -349,7 +349,7 @@ export class BucketDisk {
     if (freeBytes >= bytes + totalBytes * ROOM.leastPart) return;
     this.#roomWanted = Math.max(this.#roomWanted, bytes + totalBytes * ROOM.wantedPart);
     // An upload may be waiting for the file that this is for: it goes on without room, then.
-    await settledWithin(this.#giveUpSoon(), LIMITS.bucketRoomMsMax);
+    await settledWithin(this.#giveUpSoon(), DISK_LIMITS.bucketRoomMsMax);
     if ((await roomOn(this.#places.mount)).freeBytes >= bytes) return;
     const reason = 'everything else on it is in use, or not in the bucket yet';
     throw new BucketError('disk', `the disk is full: ${reason}`);
@@ -405,7 +405,7 @@ export class BucketDisk {
   async #checked(): Promise<BucketError | undefined> {
     for (;;) {
       const bucket = this.#bucket;
-      const failure = await bucket.check(AbortSignal.timeout(LIMITS.bucketCheckMsMax)).then(
+      const failure = await bucket.check(AbortSignal.timeout(DISK_LIMITS.bucketCheckMsMax)).then(
         () => undefined,
         (error: unknown) => explainFailure(error),
       );

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { runInBackground } from '../../../shared/background.ts';
 import type { Directory } from '../../../shared/directory/directory.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { StoredMount } from '../../../shared/schemas/disk-mount.ts';
 import type { AttachedBacking, DiskBacking, DiskRef } from '../disk-backing.ts';
@@ -37,14 +37,14 @@ export class Buckets implements DiskBacking {
   readonly #closed = new AbortController();
   /** Objects that are fetched at the same time, so that some threads stay free for the agent. */
   readonly #fetches = new FairTurns({
-    count: LIMITS.bucketFetchesMax,
-    perAccountMax: LIMITS.bucketFetchesPerAccountMax,
+    count: DISK_LIMITS.bucketFetchesMax,
+    perAccountMax: DISK_LIMITS.bucketFetchesPerAccountMax,
     refusal: 'too many objects are being fetched',
   });
   /** Placeholders that uploads open at the same time: each occupies a thread until it is filled. */
   readonly #opens = new FairTurns({
-    count: LIMITS.bucketOpensMax,
-    perAccountMax: LIMITS.bucketOpensPerAccountMax,
+    count: DISK_LIMITS.bucketOpensMax,
+    perAccountMax: DISK_LIMITS.bucketOpensPerAccountMax,
     refusal: 'too many files are being fetched to be uploaded',
   });
 
@@ -79,8 +79,8 @@ export class Buckets implements DiskBacking {
       ...{ accountId, diskId, mount, layout, group, settleMs, isHeld, log },
       openBucket: (of) => openBucket(settings, diskId, of),
       socketPath: join(folder, `${diskId}.sock`),
-      fetchTurn: (signal) => this.#fetches.acquire(accountId, signal, LIMITS.bucketTurnMsMax),
-      openTurn: (signal) => this.#opens.acquire(accountId, signal, LIMITS.bucketTurnMsMax),
+      fetchTurn: (signal) => this.#fetches.acquire(accountId, signal, DISK_LIMITS.bucketTurnMsMax),
+      openTurn: (signal) => this.#opens.acquire(accountId, signal, DISK_LIMITS.bucketTurnMsMax),
       report: (status) => this.#checks.record(disk, status),
     });
     this.#attached.set(diskId, attached);
@@ -130,7 +130,7 @@ export class Buckets implements DiskBacking {
         }
         this.#deps.log.warn({ diskId: disk.diskId, err: toError(error) }, 'bucket:resumeFailed');
         const { signal } = this.#closed;
-        await sleep(LIMITS.bucketRecheckMs, undefined, { signal }).catch(() => undefined);
+        await sleep(DISK_LIMITS.bucketRecheckMs, undefined, { signal }).catch(() => undefined);
       }
     }
   }

@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import type { MountStatus } from '../../../shared/schemas/disk-mount.ts';
 import type { BucketError } from './bucket.ts';
 import { PathProblems } from './problems.ts';
@@ -22,7 +22,7 @@ export class DiskReport {
 
   /** @param key that both sides have changed */
   noteConflict(key: string, reason: string): void {
-    if (this.#conflicts.size < LIMITS.bucketConflictsMax) this.#conflicts.set(key, reason);
+    if (this.#conflicts.size < DISK_LIMITS.bucketConflictsMax) this.#conflicts.set(key, reason);
   }
 
   /**
@@ -55,7 +55,7 @@ export class DiskReport {
       ...this.ofRefusals.first,
       ...this.ofKeys.first,
       ...this.ofNames.first,
-    ].slice(0, LIMITS.bucketProblemsShownMax);
+    ].slice(0, DISK_LIMITS.bucketProblemsShownMax);
     return {
       connectionStatus: failure === undefined ? 'connected' : 'error',
       ...(failure === undefined ? {} : { authError: failure.message }),

@@ -4,7 +4,7 @@ import { relative } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { errnoOf, ignoring } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import { native } from '../../native/native.ts';
 import { type Bucket, BucketError, type BucketObject } from './bucket.ts';
 import type { DiskIndex, IndexRow } from './disk-index.ts';
@@ -37,7 +37,7 @@ const FILLING = /^filling (?<mtimeNs>-?\d{1,19})$/u;
  * Fills a placeholder that somebody opens. The attribute goes last, after the bytes are durable: a
  * file that was filled in part is filled anew at the next open. The time of a file that comes back
  * as it was stays, to the nanosecond: what the object API knows of it is valid for that time only.
- * @throws BucketError when the object cannot be had within `LIMITS.bucketFillMsMax`
+ * @throws BucketError when the object cannot be had within `DISK_LIMITS.bucketFillMsMax`
  */
 export async function fillPlaceholder(parts: HydrationParts, open: WaitingOpen): Promise<void> {
   const mark = await native.getAttribute(open.fd, PLACEHOLDER_ATTRIBUTE);
@@ -131,7 +131,7 @@ async function fetchObject(
   { fd, cutAt, signal }: FetchTarget,
 ): Promise<BucketObject> {
   const ended = new AbortController();
-  const timer = setTimeout(() => ended.abort(), LIMITS.bucketPaceMs);
+  const timer = setTimeout(() => ended.abort(), DISK_LIMITS.bucketPaceMs);
   try {
     const { body, ...object } = await bucket.get(path, AbortSignal.any([signal, ended.signal]));
     clearTimeout(timer);
@@ -156,8 +156,8 @@ async function fetchInto(
   cutAt: number | undefined,
   signal: AbortSignal,
 ): Promise<Fetched> {
-  const until = performance.now() + LIMITS.bucketFillMsMax;
-  for (let pauseMs = LIMITS.bucketPauseMsMin; ; pauseMs *= 2) {
+  const until = performance.now() + DISK_LIMITS.bucketFillMsMax;
+  for (let pauseMs = DISK_LIMITS.bucketPauseMsMin; ; pauseMs *= 2) {
     const row = rowNow();
     const { path, sizeBytes } = row;
     try {

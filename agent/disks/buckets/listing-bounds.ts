@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import { BucketError, type BucketObject } from './bucket.ts';
 import { tooMany } from './problems.ts';
 
@@ -13,11 +13,11 @@ export class ListingBounds {
     this.#pages += 1;
     this.#keys += page.length;
     for (const { key } of page) this.#keyBytes += Buffer.byteLength(key);
-    if (this.#keys > LIMITS.bucketKeysMax || this.#keyBytes > LIMITS.bucketKeyBytesMax) {
+    if (this.#keys > DISK_LIMITS.bucketKeysMax || this.#keyBytes > DISK_LIMITS.bucketKeyBytesMax) {
       throw new BucketError('disk', tooMany('the bucket', 'keys'));
     }
-    if (this.#pages > LIMITS.bucketPagesMax) {
-      const max = LIMITS.bucketPagesMax;
+    if (this.#pages > DISK_LIMITS.bucketPagesMax) {
+      const max = DISK_LIMITS.bucketPagesMax;
       throw new BucketError('disk', `the bucket's listing has more than ${max} pages`);
     }
   }

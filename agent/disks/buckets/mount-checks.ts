@@ -1,6 +1,6 @@
 import { repeatInBackground } from '../../../shared/background.ts';
 import type { Directory } from '../../../shared/directory/directory.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { MountStatus, StoredMount } from '../../../shared/schemas/disk-mount.ts';
 import { type BucketSettings, openBucket } from './open-bucket.ts';
@@ -37,7 +37,7 @@ export class MountChecks {
 
   constructor(deps: MountChecksDeps) {
     this.#deps = deps;
-    this.#stop = repeatInBackground('bucket.recheck', LIMITS.bucketRecheckMs, async () => {
+    this.#stop = repeatInBackground('bucket.recheck', DISK_LIMITS.bucketRecheckMs, async () => {
       for (const ref of [...this.#failing.values()]) await this.check(ref);
     });
   }
@@ -80,7 +80,7 @@ export class MountChecks {
 
   async #write({ accountId, diskId }: Ref, status: MountStatus): Promise<void> {
     if (status.connectionStatus === 'connected') this.#failing.delete(diskId);
-    else if (this.#failing.size < LIMITS.bucketRechecksMax) {
+    else if (this.#failing.size < DISK_LIMITS.bucketRechecksMax) {
       this.#failing.set(diskId, { accountId, diskId });
     }
     this.#remember(diskId, textOf(status));
@@ -97,7 +97,7 @@ export class MountChecks {
     this.#reports.delete(diskId);
     this.#reports.set(diskId, { serial: this.#serial, text });
     const [oldest] = this.#reports.keys();
-    if (this.#reports.size > LIMITS.bucketReportsMax && oldest !== undefined) {
+    if (this.#reports.size > DISK_LIMITS.bucketReportsMax && oldest !== undefined) {
       this.#reports.delete(oldest);
     }
   }
@@ -111,7 +111,7 @@ export class MountChecks {
     try {
       const bucket = await openBucket(this.#deps.settings, diskId, mount);
       try {
-        await bucket.check(AbortSignal.timeout(LIMITS.bucketCheckMsMax));
+        await bucket.check(AbortSignal.timeout(DISK_LIMITS.bucketCheckMsMax));
       } finally {
         bucket.close();
       }

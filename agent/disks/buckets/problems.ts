@@ -1,9 +1,9 @@
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import { MiB } from '../../../shared/units.ts';
 
 /** Says that a disk or a bucket has more names than can be compared. */
 export function tooMany(place: string, names: string): string {
-  const { bucketKeysMax: count, bucketKeyBytesMax: bytes } = LIMITS;
+  const { bucketKeysMax: count, bucketKeyBytesMax: bytes } = DISK_LIMITS;
   return `${place} has more than ${count} ${names}, or they take more than ${bytes / MiB} MiB`;
 }
 
@@ -19,7 +19,7 @@ export class PathProblems {
 
   note(key: string, reason: string): void {
     this.count += 1;
-    if (this.#first.size < LIMITS.bucketProblemsShownMax) this.#first.set(key, reason);
+    if (this.#first.size < DISK_LIMITS.bucketProblemsShownMax) this.#first.set(key, reason);
   }
 
   get first(): Problem[] {

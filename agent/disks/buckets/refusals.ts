@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import type { BucketError } from './bucket.ts';
 import { PathProblems } from './problems.ts';
 
@@ -41,8 +41,8 @@ export class Refusals {
     const former = this.#byPath.get(path);
     const isSame = former?.ctimeNs === ctimeNs;
     const pauseMs = isSame
-      ? Math.min(former.pauseMs * 2, LIMITS.bucketRefusalPauseMsMax)
-      : LIMITS.bucketTickMs;
+      ? Math.min(former.pauseMs * 2, DISK_LIMITS.bucketRefusalPauseMsMax)
+      : DISK_LIMITS.bucketTickMs;
     const sinceMs = isSame ? former.sinceMs : now;
     this.#byPath.set(path, { ctimeNs, failure, sinceMs, pauseMs, retryAtMs: now + pauseMs });
   }

@@ -18,7 +18,7 @@ import {
   S3Client,
   UploadPartCommand,
 } from '@aws-sdk/client-s3';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import type { ReachableNetworks } from '../../../shared/reachable-networks.ts';
 import type { MountCredentials, StoredMount } from '../../../shared/schemas/disk-mount.ts';
 import { MiB } from '../../../shared/units.ts';
@@ -73,7 +73,7 @@ function openClient(
       secretAccessKey,
       ...(sessionToken === undefined ? {} : { sessionToken }),
     },
-    maxAttempts: LIMITS.bucketAttemptsMax,
+    maxAttempts: DISK_LIMITS.bucketAttemptsMax,
     requestChecksumCalculation: checksums,
     responseChecksumValidation: checksums,
     requestHandler: new S3Requests({
@@ -200,7 +200,7 @@ export class S3Bucket implements Bucket {
   ): Promise<ListObjectsV2CommandOutput> {
     const named = { Bucket: this.#bucket, Prefix: this.#prefix, ...input };
     const command = new ListObjectsV2Command(named);
-    const late = AbortSignal.timeout(LIMITS.bucketPageMsMax);
+    const late = AbortSignal.timeout(DISK_LIMITS.bucketPageMsMax);
     const both = AbortSignal.any([abortSignal, late]);
     const page = await explained(() => this.#client.send(command, { abortSignal: both }));
     if (page.IsTruncated === undefined) {

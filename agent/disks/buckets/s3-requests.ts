@@ -1,7 +1,7 @@
 import type { Agent as HttpAgent } from 'node:http';
 import type { Agent as HttpsAgent } from 'node:https';
 import type { NodeHttpHandlerOptions } from '@smithy/node-http-handler';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import { BoundedAnswers } from './bounded-answers.ts';
 
 interface Agents {
@@ -17,14 +17,14 @@ interface Patience {
 }
 
 const PATIENCE: Patience = {
-  silenceMs: LIMITS.bucketSilenceMsMax,
-  workMs: LIMITS.bucketWorkMsMax,
+  silenceMs: DISK_LIMITS.bucketSilenceMsMax,
+  workMs: DISK_LIMITS.bucketWorkMsMax,
 };
 
 type Handle = BoundedAnswers['handle'];
 
 const silentFor = (agents: Agents, silenceMs: number): NodeHttpHandlerOptions => ({
-  connectionTimeout: LIMITS.bucketConnectMsMax,
+  connectionTimeout: DISK_LIMITS.bucketConnectMsMax,
   socketTimeout: silenceMs,
   requestTimeout: silenceMs,
   throwOnRequestTimeout: true,

@@ -1,7 +1,7 @@
 import { close } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import { native } from '../../native/native.ts';
 import { BucketError } from './bucket.ts';
 import type { DiskIndex, IndexRow } from './disk-index.ts';
@@ -99,14 +99,14 @@ class Attempts {
       await this.#throwIfOfBucket(failure);
       refusals.note(path, ctimeNs, failure);
       this.#refusedInARow += 1;
-      const isTooMuch = refusals.size >= LIMITS.bucketRefusalsMax;
+      const isTooMuch = refusals.size >= DISK_LIMITS.bucketRefusalsMax;
       if (isTooMuch || this.#refusedInARow >= REFUSALS_IN_A_ROW_MAX) throw failure;
     }
   }
 
   async #throwIfOfBucket(failure: BucketError): Promise<void> {
     if (failure.failure === 'away' || failure.failure === 'busy') throw failure;
-    const late = AbortSignal.timeout(LIMITS.bucketCheckMsMax);
+    const late = AbortSignal.timeout(DISK_LIMITS.bucketCheckMsMax);
     this.#checked ??= this.#parts.bucket.check(AbortSignal.any([this.#signal, late]));
     await this.#checked;
   }

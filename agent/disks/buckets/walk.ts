@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { errnoOf } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import { walkFiles } from '../disk-calls.ts';
 import { BucketError } from './bucket.ts';
 import { type PathProblems, tooMany } from './problems.ts';
@@ -55,7 +55,7 @@ export async function walk(root: string, problems: PathProblems): Promise<Walked
 
 async function readFiles(root: string): Promise<Buffer> {
   try {
-    const { bucketKeysMax: filesMax, bucketKeyBytesMax: nameBytesMax } = LIMITS;
+    const { bucketKeysMax: filesMax, bucketKeyBytesMax: nameBytesMax } = DISK_LIMITS;
     return await walkFiles(root, filesMax, nameBytesMax + filesMax * HEAD_BYTES);
   } catch (error) {
     if (errnoOf(error) !== 'EOVERFLOW') throw error;

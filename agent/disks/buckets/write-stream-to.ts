@@ -1,7 +1,7 @@
 import { fdatasync, writev } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../limits.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import { MiB } from '../../../shared/units.ts';
 import { BucketError } from './bucket.ts';
@@ -91,7 +91,7 @@ interface Pace {
   readonly ms: number;
 }
 
-const PACE: Pace = { bytes: LIMITS.bucketPaceBytes, ms: LIMITS.bucketPaceMs };
+const PACE: Pace = { bytes: DISK_LIMITS.bucketPaceBytes, ms: DISK_LIMITS.bucketPaceMs };
 
 /** Passes on what arrives, as long as enough does. Time for which nobody asks does not count. */
 async function* inPace(body: Readable, { bytes, ms }: Pace): AsyncGenerator<Buffer> {

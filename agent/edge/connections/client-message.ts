@@ -1,7 +1,8 @@
 import Type from 'typebox';
 import { AppError } from '../../../shared/errors.ts';
 import { JsonRefused, parseCallerJson } from '../../../shared/json.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import { compile, taggedUnion } from '../../../shared/validate.ts';
 import { GUEST_LIMITS } from '../../machines/guest-link/guest-protocol.ts';
 import { SessionError } from '../../sandboxes/processes/session-error.ts';
@@ -14,7 +15,7 @@ const UUID = '^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$';
 const VARIABLE_NAME = '^[^=\\0]+$';
 const processId = Type.String({ minLength: 1, maxLength: 64 });
 const windowEdge = Type.Integer({ minimum: 1, maximum: 65_535 });
-const { sessionWindowBytesMin, sessionWindowBytesMax, sessionWindowBytes } = LIMITS;
+const { sessionWindowBytesMin, sessionWindowBytesMax, sessionWindowBytes } = EDGE_LIMITS;
 const DEFAULT_TERMINAL = { columns: 80, rows: 24 } as const;
 
 /** Framing of connections that are attached to a process: how its bytes are sent both ways. */
@@ -50,7 +51,7 @@ const Start = Type.Object({
   timeout_seconds: Type.Optional(
     Type.Union([
       Type.Null(),
-      Type.Integer({ minimum: 1, maximum: LIMITS.sandboxExecTimeoutSecondsMax }),
+      Type.Integer({ minimum: 1, maximum: SCHEMA_LIMITS.sandboxExecTimeoutSecondsMax }),
     ]),
   ),
   cwd: Type.Optional(

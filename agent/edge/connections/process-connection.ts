@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { WebSocket } from 'ws';
-import { LIMITS } from '../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../limits.ts';
+import { SANDBOX_LIMITS } from '../../sandboxes/limits.ts';
 import { KiB } from '../../../shared/units.ts';
 import type { OutputPiece, ProcessClient } from '../../sandboxes/processes/attachment.ts';
 import type {
@@ -28,7 +29,7 @@ const CHUNK_BYTES_MAX = 64 * KiB;
  * and the rest of the chunk that it ends in, it is as much as may wait for a process.
  */
 const READ_AHEAD_BYTES =
-  LIMITS.sessionInputWaitingBytesMax - LIMITS.sessionMessageBytesMax - CHUNK_BYTES_MAX;
+  SANDBOX_LIMITS.sessionInputWaitingBytesMax - EDGE_LIMITS.sessionMessageBytesMax - CHUNK_BYTES_MAX;
 
 /**
  * A connection that is attached to one process: output to the client, input from it. The process
@@ -195,9 +196,9 @@ export class ProcessConnection implements ProcessClient {
     if (process === undefined) return;
     const run = this.#runOf(data);
     const isTooFar =
-      run.offset + run.bytes.length - process.input.taken > LIMITS.sessionInputWindowBytes;
+      run.offset + run.bytes.length - process.input.taken > EDGE_LIMITS.sessionInputWindowBytes;
     if (this.#version === 2 && isTooFar) {
-      const message = `at most ${LIMITS.sessionInputWindowBytes} bytes of input may wait to be taken`;
+      const message = `at most ${EDGE_LIMITS.sessionInputWindowBytes} bytes of input may wait to be taken`;
       throw new SessionError('invalid_request', message);
     }
     this.#backlog.append(run);

@@ -4,7 +4,7 @@ import { type WebSocket, WebSocketServer } from 'ws';
 import { AppError, toError } from '../../../shared/errors.ts';
 import { allowsUpgrade } from '../../../shared/http/cross-origin.ts';
 import { findFramingFault } from '../../../shared/http/http-framing.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../limits.ts';
 import type { ConnectionClaims } from '../../../shared/links/connection-token.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { SandboxActor } from '../../sandboxes/lifecycle/sandbox-actor.ts';
@@ -55,7 +55,7 @@ function refuse(socket: Duplex, status: keyof typeof REFUSALS, message: string):
  * Counts the clients that may be attached, and some more that are about to attach, kill or resize.
  */
 const sessionsMax = ({ row }: SandboxActor): number =>
-  row.config.maxConcurrentExecs + LIMITS.sessionsUnattachedMax;
+  row.config.maxConcurrentExecs + EDGE_LIMITS.sessionsUnattachedMax;
 
 /** The WebSockets of process sessions, on the host's public server (docs/sessions.md). */
 export class SessionServer {
@@ -65,7 +65,7 @@ export class SessionServer {
     noServer: true,
     clientTracking: false,
     perMessageDeflate: false,
-    maxPayload: LIMITS.sessionMessageBytesMax,
+    maxPayload: EDGE_LIMITS.sessionMessageBytesMax,
   });
   readonly #timers: readonly NodeJS.Timeout[];
   #isClosed = false;
@@ -73,8 +73,8 @@ export class SessionServer {
   constructor(options: SessionServerOptions) {
     this.#options = options;
     this.#timers = [
-      setInterval(() => this.#each((session) => session.ping()), LIMITS.sessionPingMs),
-      setInterval(() => this.#each((session) => session.dropIfOver()), LIMITS.sessionCheckMs),
+      setInterval(() => this.#each((session) => session.ping()), EDGE_LIMITS.sessionPingMs),
+      setInterval(() => this.#each((session) => session.dropIfOver()), EDGE_LIMITS.sessionCheckMs),
     ];
     for (const timer of this.#timers) timer.unref();
   }
@@ -116,7 +116,7 @@ export class SessionServer {
     if (claims === undefined || claims.sandboxId !== sandboxId) {
       return refuse(socket, 401, 'the token is not valid, or has expired; ask for another URL');
     }
-    if (this.#sessions.size >= LIMITS.sessionsPerHostMax) {
+    if (this.#sessions.size >= EDGE_LIMITS.sessionsPerHostMax) {
       return refuse(socket, 503, 'the host has as many sessions as it can; try again');
     }
     try {

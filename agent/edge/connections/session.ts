@@ -1,6 +1,6 @@
 import type { WebSocket } from 'ws';
 import { AppError, toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { SerialQueue } from '../../system/queues/serial-queue.ts';
 import type { SandboxProcesses } from '../../sandboxes/processes/sandbox-processes.ts';
@@ -41,7 +41,7 @@ export class Session {
     this.sandboxId = options.sandboxId;
     this.#firstDeadline = setTimeout(
       () => hangUp(socket, CLOSE_CODES.policy, 'no first message in time'),
-      LIMITS.sessionFirstMessageMs,
+      EDGE_LIMITS.sessionFirstMessageMs,
     );
     socket.on('message', (data: Buffer, isBinary) => this.#receive(data, isBinary));
     socket.on('pong', () => this.#hear());
@@ -61,8 +61,8 @@ export class Session {
     }
     // The unread bytes may hold the answer to our ping.
     if (this.#socket.isPaused) this.#hear();
-    const isSilent = performance.now() - this.#heardAt > LIMITS.sessionSilenceMsMax;
-    const isStalled = (this.#connection?.stalledMs ?? 0) > LIMITS.sessionStallMsMax;
+    const isSilent = performance.now() - this.#heardAt > EDGE_LIMITS.sessionSilenceMsMax;
+    const isStalled = (this.#connection?.stalledMs ?? 0) > EDGE_LIMITS.sessionStallMsMax;
     if (!isSilent && !isStalled) return;
     const { log, sandboxId } = this.#options;
     log.info({ sandboxId, isStalled }, 'session:dropped');

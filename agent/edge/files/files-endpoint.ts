@@ -3,7 +3,8 @@ import { AppError } from '../../../shared/errors.ts';
 import { FairShares, type Place } from '../../../shared/fair-shares.ts';
 import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
 import { newRequestId } from '../../../shared/ids.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import {
   type FileOperation,
   type FilesAnswer,
@@ -32,7 +33,7 @@ export interface FilesEndpointOptions {
 const pathOf = (encoded: string): Buffer => Buffer.from(encoded, 'base64url');
 
 async function list(files: SandboxFiles, operation: FileOperation): Promise<FilesAnswer> {
-  const limit = operation.limit ?? LIMITS.fileListDefault;
+  const limit = operation.limit ?? SCHEMA_LIMITS.fileListDefault;
   await using worker = await files.begin({ ...operation, limit });
   await readResult(worker);
   const { entries, isCut } = await readList(worker, limit);
@@ -79,8 +80,8 @@ const SPAN = { name: 'sandbox files', kind: 'server' } as const;
 export class FilesEndpoint {
   readonly #options: FilesEndpointOptions;
   readonly #underWay = new RequestsUnderWay();
-  readonly #transfers = new FairShares(LIMITS.filesPerHostMax);
-  readonly #watches = new FairShares(LIMITS.watchesPerHostMax);
+  readonly #transfers = new FairShares(EDGE_LIMITS.filesPerHostMax);
+  readonly #watches = new FairShares(EDGE_LIMITS.watchesPerHostMax);
   readonly #closing = new AbortController();
 
   constructor(options: FilesEndpointOptions) {

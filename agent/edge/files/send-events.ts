@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import { AppError, toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../limits.ts';
 import { KiB } from '../../../shared/units.ts';
 import type { FileWorker } from '../../sandboxes/files/file-worker.ts';
 import { failureOf } from '../../sandboxes/files/file-records.ts';
@@ -72,7 +72,7 @@ async function answerWithEvents(
   });
   response.flushHeaders();
   // Also for proxies, which drop connections that are silent for long.
-  const keepAlive = setInterval(() => response.write(':\n\n'), LIMITS.watchKeepAliveMs);
+  const keepAlive = setInterval(() => response.write(':\n\n'), EDGE_LIMITS.watchKeepAliveMs);
   try {
     await sendAll(worker, root, response);
   } catch (error) {

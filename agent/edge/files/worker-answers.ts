@@ -1,5 +1,5 @@
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import {
   decodeFileStat,
   FILE_STAT_BYTES,
@@ -53,7 +53,7 @@ export interface ListedFile {
 }
 
 async function readEntry(worker: FileWorker, length: number): Promise<ListedFile> {
-  if (length > LIMITS.filePathBytesMax) throw wrong('a path that is too long');
+  if (length > SCHEMA_LIMITS.filePathBytesMax) throw wrong('a path that is too long');
   const path = await worker.take(length);
   if (path.includes(0) || path[0] === 0x2f) throw wrong('a path that is none');
   return { path, stat: await readStat(worker), target: await readTarget(worker) };
@@ -101,6 +101,6 @@ export async function readEvent(worker: FileWorker): Promise<FileEvent> {
   const head = await worker.take(4, true);
   const kind = EVENTS[head.readUInt8(0) as keyof typeof EVENTS] as FileEvent['kind'] | undefined;
   const length = head.readUInt16LE(2);
-  if (kind === undefined || length > LIMITS.filePathBytesMax) throw wrong('no such event');
+  if (kind === undefined || length > SCHEMA_LIMITS.filePathBytesMax) throw wrong('no such event');
   return { kind, isDirectory: head.readUInt8(1) !== 0, path: await worker.take(length) };
 }

@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { urlToHttpOptions } from 'node:url';
 import { beginRequest } from '../../../shared/http/send-request.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../limits.ts';
 import { type ClusterTls, partTlsOptions } from '../../../shared/tls/part-connections.ts';
 import { connectedSocket } from '../../network/slots/connected-socket.ts';
 import { DoorError, toDoorError } from './door-error.ts';
@@ -37,14 +37,14 @@ export class Doors {
       const door = await this.#ask(ref, mayWake);
       if (door.kind === 'tunnel') return openTunnel(door, mayWake, this.#clusterTls);
       try {
-        const socket = await connectedSocket(door.fd, { timeoutMs: LIMITS.ingressOpenMsMax });
+        const socket = await connectedSocket(door.fd, { timeoutMs: EDGE_LIMITS.ingressOpenMsMax });
         return socket.setNoDelay(true);
       } catch (error) {
         const shown = toDoorError(error);
         const mayCome = shown instanceof DoorError && shown.fault === 'nothing_listens';
         if (!mayCome || !door.isFresh) throw shown;
       }
-      await sleep(LIMITS.ingressAskEveryMs);
+      await sleep(EDGE_LIMITS.ingressAskEveryMs);
     }
   }
 
@@ -68,7 +68,7 @@ export class Doors {
 
 /** How long the owner may take to bring the sandbox up, to wait for its service, and to connect. */
 const WAKING_MS_MAX =
-  LIMITS.ingressWakeMsMax + LIMITS.ingressServiceMsMax + LIMITS.ingressOpenMsMax;
+  EDGE_LIMITS.ingressWakeMsMax + EDGE_LIMITS.ingressServiceMsMax + EDGE_LIMITS.ingressOpenMsMax;
 
 /** @throws DoorError */
 function openTunnel(
@@ -90,7 +90,7 @@ function openTunnel(
       fail('timeout');
       opening.destroy();
     },
-    mayWake ? WAKING_MS_MAX : LIMITS.ingressOpenMsMax,
+    mayWake ? WAKING_MS_MAX : EDGE_LIMITS.ingressOpenMsMax,
   );
   opening.once('upgrade', (_answer, socket: Socket, head: Buffer) => {
     if (head.length > 0) socket.unshift(head);

@@ -9,6 +9,7 @@ import { isProxy } from '../../../shared/http/address-key.ts';
 import { findFramingFault, framingOf } from '../../../shared/http/http-framing.ts';
 import { type HttpMetrics, startHttpServer } from '../../../shared/http/http-server.ts';
 import { plainAddress } from '../../../shared/http/ip-allowlist.ts';
+import { EDGE_LIMITS } from '../limits.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { Certificates } from '../../../shared/tls/certificates.ts';
@@ -60,7 +61,7 @@ function tokenOf({ headers }: IncomingMessage): string | undefined {
   for (const name of TOKEN_HEADERS) {
     const value = headers[name];
     if (typeof value === 'string') {
-      return value.length <= LIMITS.portTokenLengthMax ? value : undefined;
+      return value.length <= EDGE_LIMITS.portTokenLengthMax ? value : undefined;
     }
   }
   return undefined;

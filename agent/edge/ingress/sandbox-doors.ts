@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../limits.ts';
 import { beginConnection, connectToGuest } from '../../network/slots/connect-to-guest.ts';
 import { planSlot, type SlotPlan } from '../../network/slots/slot.ts';
 import type { SandboxActor } from '../../sandboxes/lifecycle/sandbox-actor.ts';
@@ -40,13 +40,13 @@ export class SandboxDoors {
     for (;;) {
       const { slot, isFresh } = await this.#reach(ref, mayWake);
       try {
-        return await connectToGuest(slot, ref.port, { timeoutMs: LIMITS.ingressOpenMsMax });
+        return await connectToGuest(slot, ref.port, { timeoutMs: EDGE_LIMITS.ingressOpenMsMax });
       } catch (error) {
         const shown = toDoorError(error);
         const mayCome = isFresh && shown instanceof DoorError && shown.fault === 'nothing_listens';
         if (!mayCome) throw shown;
       }
-      await sleep(LIMITS.ingressAskEveryMs);
+      await sleep(EDGE_LIMITS.ingressAskEveryMs);
     }
   }
 

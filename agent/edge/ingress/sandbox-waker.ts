@@ -1,5 +1,5 @@
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../limits.ts';
 import { isTransitional } from '../../../shared/sandbox-lifecycle.ts';
 import type { SandboxActor } from '../../sandboxes/lifecycle/sandbox-actor.ts';
 import { DoorError } from './door-error.ts';
@@ -38,12 +38,12 @@ export class SandboxWaker {
 
   #noteFresh(sandboxId: string): void {
     this.#fresh.add(sandboxId);
-    setTimeout(() => this.#fresh.delete(sandboxId), LIMITS.ingressServiceMsMax).unref();
+    setTimeout(() => this.#fresh.delete(sandboxId), EDGE_LIMITS.ingressServiceMsMax).unref();
   }
 }
 
 async function bringUp(actor: SandboxActor): Promise<void> {
-  const until = performance.now() + LIMITS.ingressWakeMsMax;
+  const until = performance.now() + EDGE_LIMITS.ingressWakeMsMax;
   for (let tries = 0; ;) {
     const { state } = actor.row;
     if (state === 'running') return;

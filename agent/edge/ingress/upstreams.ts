@@ -1,5 +1,6 @@
 import { type Dispatcher, Pool } from 'undici';
 import { runInBackground } from '../../../shared/background.ts';
+import { EDGE_LIMITS } from '../limits.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import type { Doors } from './doors.ts';
 import type { PortRef } from './messages.ts';
@@ -88,7 +89,7 @@ export class Upstreams {
 
   #open(ref: PortRef): Pool {
     return new Pool(ORIGIN, {
-      connections: LIMITS.ingressConnectionsPerPortMax,
+      connections: EDGE_LIMITS.ingressConnectionsPerPortMax,
       pipelining: 1,
       headersTimeout: 0, // Requests have time limits of their own.
       bodyTimeout: 0, // Events may be far apart.

@@ -1,6 +1,7 @@
 import type { Activity } from '../../../shared/directory/activity.ts';
 import { toError } from '../../../shared/errors.ts';
 import { newEventId } from '../../../shared/ids.ts';
+import { EDGE_LIMITS } from '../limits.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { MinuteSums } from '../../../shared/minute-sums.ts';
@@ -47,7 +48,7 @@ export class DeletionRecords {
 
   constructor(options: DeletionRecordsOptions) {
     this.#options = options;
-    const { summedForMs: forMs = LIMITS.deletionsSummedMs } = options;
+    const { summedForMs: forMs = EDGE_LIMITS.deletionsSummedMs } = options;
     this.#sums = new MinuteSums({
       ...{ task: 'deletions.record', forMs, write: (sums) => this.#writeSums(sums) },
     });
@@ -64,7 +65,7 @@ export class DeletionRecords {
     const name = `${deletion.diskId} ${JSON.stringify(whoOf(deletion.principal))}`;
     const since = new Date().toISOString();
     this.#sums.of(name, () => ({ first: deletion, since, keys: 0 })).keys += deletion.deleted.keys;
-    if (this.#sums.size >= LIMITS.deletionSumsMax) await this.flush();
+    if (this.#sums.size >= EDGE_LIMITS.deletionSumsMax) await this.flush();
   }
 
   /** Writes what was counted so far. Never throws; waits 2 s at most for Redis. */

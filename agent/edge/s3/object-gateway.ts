@@ -12,7 +12,7 @@ import {
 } from '../../../shared/links/forward-request.ts';
 import { diskIdPattern, newJobId as newClientId } from '../../../shared/ids.ts';
 import { clientAddress } from '../../../shared/http/client-address.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../limits.ts';
 import { servePartInSpan } from '../../../shared/links/traced-part-request.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { type OpenSpan, serveInSpan } from '../../../shared/spans.ts';
@@ -364,8 +364,8 @@ export class ObjectGateway {
     const { identifier } = principal;
     const name = `${record.id} ${identifier} ${address}`;
     const now = Date.now();
-    if (now - (this.#clientsNoted.get(name) ?? 0) < LIMITS.clientWrittenEveryMs) return;
-    if (this.#clientsNoted.size >= LIMITS.clientsRememberedMax) this.#clientsNoted.clear();
+    if (now - (this.#clientsNoted.get(name) ?? 0) < EDGE_LIMITS.clientWrittenEveryMs) return;
+    if (this.#clientsNoted.size >= EDGE_LIMITS.clientsRememberedMax) this.#clientsNoted.clear();
     this.#clientsNoted.set(name, now);
     this.#options.directory.disks
       .recordClient(record, { identifier, ipAddress: address })

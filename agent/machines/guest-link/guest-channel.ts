@@ -13,7 +13,8 @@ import {
   type GuestProcessRecord,
 } from './guest-protocol.ts';
 import type { Answer } from './guest-requests.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { MACHINE_LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import type {
   GuestDisk,
   GuestEvents,
@@ -328,7 +329,10 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
    * ended. After its time the guest kills it, with all that it started.
    * @throws GuestFailure when the shell could not be executed, or the guest is older than hooks
    */
-  async runHook(command: string, timeoutMs: number = LIMITS.copyHookMsMax): Promise<GuestHookEnd> {
+  async runHook(
+    command: string,
+    timeoutMs: number = SCHEMA_LIMITS.copyHookMsMax,
+  ): Promise<GuestHookEnd> {
     const expected = { timeoutMs: timeoutMs + GUEST_TIMEOUTS_MS.beyondHook };
     const frame = { type: 'hook', timeoutMs, command } as const;
     const { flags, status } = await this.#connection.ask('hooked', frame, expected);
@@ -345,7 +349,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
     const { address: server, name, path, isReadOnly } = disk;
     const frame = { type: 'mount', server, isReadOnly: Number(isReadOnly), export: name, path };
     await this.#connection.ask('done', frame as { type: 'mount' } & typeof frame, {
-      timeoutMs: LIMITS.guestMountMsMax,
+      timeoutMs: MACHINE_LIMITS.guestMountMsMax,
     });
   }
 

@@ -7,7 +7,7 @@ import {
   type RecordOf,
 } from '../../system/binary-record.ts';
 import { stuff, stuffedLengthMax, unstuff } from './byte-stuffing.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import { KiB, MiB } from '../../../shared/units.ts';
 
 /*
@@ -42,8 +42,8 @@ export const GUEST_LIMITS = {
   freezeMsMax: 60_000,
   trimMsMax: 10_000,
   shutdownMsMax: 60_000,
-  hookMax: LIMITS.copyHookBytesMax,
-  hookMsMax: LIMITS.copyHookMsMax,
+  hookMax: SCHEMA_LIMITS.copyHookBytesMax,
+  hookMsMax: SCHEMA_LIMITS.copyHookMsMax,
   retainMs: 15 * 60_000, // How long a session's process is kept after its end.
   hostSilenceMs: 30_000, // After that the guest takes its host for gone.
   fileOperationsMax: 48, // At the same time.

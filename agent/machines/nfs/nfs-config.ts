@@ -1,4 +1,5 @@
-import { LIMITS } from '../../../shared/limits.ts';
+import { MACHINE_LIMITS } from '../limits.ts';
+import { NETWORK_LIMITS } from '../../network/limits.ts';
 import type { MachineMount } from '../attachments.ts';
 
 const block = (
@@ -38,7 +39,7 @@ export function nfsConfig(
   return [
     block('NFS_CORE_PARAM', {
       Protocols: 4,
-      NFS_Port: LIMITS.nfsPort,
+      NFS_Port: NETWORK_LIMITS.nfsPort,
       Bind_Addr: address,
       Enable_NLM: 'false',
       Enable_RQUOTA: 'false',
@@ -48,7 +49,7 @@ export function nfsConfig(
     }),
     block('NFSV4', {
       Graceless: 'true',
-      Lease_Lifetime: LIMITS.nfsLeaseSeconds,
+      Lease_Lifetime: MACHINE_LIMITS.nfsLeaseSeconds,
       Minor_Versions: '1, 2',
       Delegations: 'false',
       Only_Numeric_Owners: 'true',

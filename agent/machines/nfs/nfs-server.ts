@@ -6,7 +6,7 @@ import { native, serveDisksPath } from '../../native/native.ts';
 import type { MachineMount } from '../attachments.ts';
 import { startKeeper } from '../shim/start-keeper.ts';
 import type { MachineCgroup } from '../shim/machine-cgroup.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { MACHINE_LIMITS } from '../limits.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { sealKey } from './handle-seal.ts';
 import { mountArguments } from './mount-in-container.ts';
@@ -47,7 +47,7 @@ export async function serveDisks(server: NfsServer): Promise<void> {
   const { dataDir, handleSecret, cgroup, machine, cpus, slot, mounts, recovery, guards } = server;
   if (mounts.length === 0 || (await cgroup.hasServer())) return;
   const programs = await provideNfsPrograms(dataDir);
-  const { nfsServerBytesMax: memoryBytes, nfsServerThreadsMax: processes } = LIMITS;
+  const { nfsServerBytesMax: memoryBytes, nfsServerThreadsMax: processes } = MACHINE_LIMITS;
   const groups = await cgroup.createServer({ memoryBytes, processes, cpus });
   const config = nfsConfig(mounts, { address: slot.gatewayAddress, pluginsDir });
   const watched = [String(machine.pid), machine.startTime.split('/')[1] ?? ''];

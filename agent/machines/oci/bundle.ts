@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../shared/limits.ts';
+import { MACHINE_LIMITS } from '../limits.ts';
 import type { ExecLimits } from './exec-limits.ts';
 import type { IdMapping } from './container-users.ts';
 import type { SeccompProfile } from './seccomp.ts';
@@ -92,7 +92,7 @@ export const processAndDeviceMounts = (devicesPath: string) => [
     source: 'devpts',
     options: [
       ...['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5'],
-      `max=${LIMITS.terminalsPerContainerMax}`,
+      `max=${MACHINE_LIMITS.terminalsPerContainerMax}`,
     ],
   },
 ];

@@ -1,11 +1,15 @@
 import { Backoff } from '../../../shared/backoff.ts';
 import { runInBackground } from '../../../shared/background.ts';
 import { toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { MACHINE_LIMITS } from '../limits.ts';
+import { SYSTEM_LIMITS } from '../../system/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { MachineSpec } from '../driver.ts';
 
-const LOOK_MS = { min: LIMITS.nfsServerLookMs, max: LIMITS.removalRetryMsMax } as const;
+const LOOK_MS = {
+  min: MACHINE_LIMITS.nfsServerLookMs,
+  max: SYSTEM_LIMITS.removalRetryMsMax,
+} as const;
 
 interface Watch {
   readonly abort: AbortController;

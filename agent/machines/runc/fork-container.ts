@@ -1,6 +1,6 @@
 import { mkdir } from 'node:fs/promises';
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { MACHINE_LIMITS } from '../limits.ts';
 import { MachineFault } from '../guest-link/guest-errors.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { ProgramTimeoutError } from '../../system/spawn.ts';
@@ -14,7 +14,7 @@ import { copyAtRest, copyDisk, copyMounted, hasDisk } from './sandbox-disk.ts';
  * How long a container may stand still until its disk is copied: well below the time after which
  * its sandbox would be ended (copy-gate.ts).
  */
-const STILL_MS_MAX = 0.75 * LIMITS.sandboxCopyMsBase;
+const STILL_MS_MAX = 0.75 * MACHINE_LIMITS.sandboxCopyMsBase;
 
 /**
  * Gives a sandbox that does not exist yet a copy of another one's disk; the memory stays behind. A

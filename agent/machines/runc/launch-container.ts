@@ -1,6 +1,7 @@
 import { closeSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { LIMITS } from '../../../shared/limits.ts';
+import { MACHINE_LIMITS } from '../limits.ts';
 import { MiB } from '../../../shared/units.ts';
 import type { MachineGroups } from '../shim/machine-cgroup.ts';
 import { startKeeper } from '../shim/start-keeper.ts';
@@ -21,7 +22,7 @@ export async function launchContainer(host: RuncHost, spec: MachineSpec): Promis
   const groups = await failpoint('make control groups', () =>
     cgroupOf(host, vmId).create({
       memoryBytes: memSizeMib * MiB,
-      processes: LIMITS.processesPerSandboxMax,
+      processes: MACHINE_LIMITS.processesPerSandboxMax,
       cpus: vcpuCount,
     }),
   );

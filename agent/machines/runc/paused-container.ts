@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { MACHINE_LIMITS } from '../limits.ts';
 import { hostBootId, isAlive } from '../../../shared/process-id.ts';
 import { readIdentity } from '../shim/shim-files.ts';
 import { untilRunning } from '../shim/until-running.ts';
@@ -24,7 +24,7 @@ import type { RuncMachine } from './runc-machine.ts';
 const MARK = 'paused.json';
 const FREEZE_MS_MAX = 10_000;
 /** Less than its sandbox would be ended for (copy-gate.ts). */
-const PAUSE_MS_MAX = LIMITS.sandboxCopyMsBase;
+const PAUSE_MS_MAX = MACHINE_LIMITS.sandboxCopyMsBase;
 
 /**
  * Stops every process of a container where it is, and writes what it has of its disk. When that

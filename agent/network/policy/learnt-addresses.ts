@@ -1,6 +1,6 @@
 import { isIPv4 } from 'node:net';
 import { parseJson } from '../../../shared/json.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { NETWORK_LIMITS } from '../limits.ts';
 import type { EgressRules } from '../../../shared/network/egress-rules.ts';
 import { TABLE } from './policy-names.ts';
 import { setsOf } from './policy-rules.ts';
@@ -40,7 +40,9 @@ export function readLearnt(
         })),
   );
   if (found.length === 0) return undefined;
-  const kept = found.sort((a, b) => b.until - a.until).slice(0, LIMITS.networkAddressesKeptMax);
+  const kept = found
+    .sort((a, b) => b.until - a.until)
+    .slice(0, NETWORK_LIMITS.networkAddressesKeptMax);
   const learnt: Record<string, Record<string, number>> = {};
   for (const { set, address, until } of kept) (learnt[set] ??= {})[address] = until;
   return learnt;

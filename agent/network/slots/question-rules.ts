@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../shared/limits.ts';
+import { NETWORK_LIMITS } from '../limits.ts';
 import { NAMES_PORT } from './router-plan.ts';
 import type { SlotPlan } from './slot.ts';
 
@@ -29,7 +29,7 @@ export const questionRules = ({ uplink, routerAddress }: SlotPlan): string[] => 
   'table ip berth {',
   '  set asked {',
   '    typeof udp sport . @th,64,16',
-  `    size ${LIMITS.dnsQuestionsPerSandboxMax}`,
+  `    size ${NETWORK_LIMITS.dnsQuestionsPerSandboxMax}`,
   '    flags dynamic,timeout',
   `    timeout ${UNANSWERED_SECONDS}s`,
   '  }',

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { isIPv4 } from 'node:net';
-import { LIMITS } from '../../../shared/limits.ts';
+import { NETWORK_LIMITS } from '../limits.ts';
 import type { HostGroups } from '../../system/helper-group.ts';
 import { ROUTER_ADDRESS } from './addresses.ts';
 import { type DaemonSpec, endDaemon, keepDaemon } from './daemon.ts';
@@ -42,7 +42,7 @@ const sharedResolver = (plan: RouterPlan, resolvers: readonly string[]): DaemonS
     ...['--bind-interfaces', `--listen-address=${ROUTER_ADDRESS}`],
     ...['--cache-size=0', '--filter-AAAA'],
     ...CHAOS_DOMAINS.map((domain) => `--local=/${domain}/`),
-    `--dns-forward-max=${LIMITS.dnsQuestionsPerHostMax}`,
+    `--dns-forward-max=${NETWORK_LIMITS.dnsQuestionsPerHostMax}`,
     ...resolvers.map((address) => `--server=${address}`),
   ],
 });

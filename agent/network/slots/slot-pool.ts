@@ -2,6 +2,7 @@ import assert from 'node:assert';
 import { runInBackground } from '../../../shared/background.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
+import { SYSTEM_LIMITS } from '../../system/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import { SerialQueue } from '../../system/queues/serial-queue.ts';
@@ -71,7 +72,7 @@ export class SlotPool {
     const left = (await pool.#namespaces.list(hostId)).filter((index) => !pool.#slots.has(index));
     const removed = Promise.all(left.map((index) => pool.#reclaim(index)));
     // Longer removals continue in the background: nobody leases a slot of that number before.
-    await settledWithin(removed, LIMITS.startStepMsMax);
+    await settledWithin(removed, SYSTEM_LIMITS.startStepMsMax);
     pool.#fill();
     return pool;
   }

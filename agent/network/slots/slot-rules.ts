@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../shared/limits.ts';
+import { NETWORK_LIMITS } from '../limits.ts';
 import { questionRules } from './question-rules.ts';
 import { NAMES_PORT, PROXIED_MARK } from './router-plan.ts';
 import type { SlotPlan } from './slot.ts';
@@ -34,8 +34,14 @@ const DNS = 'meta l4proto { tcp, udp } th dport 53';
 const ROUTER_DNS = `meta l4proto { tcp, udp } th dport { 53, ${NAMES_PORT} }`;
 const rateOf = (perSecond: number, burst: number): string =>
   `${perSecond}/second burst ${burst} packets`;
-const DNS_RATE = rateOf(LIMITS.dnsPacketsPerSecondMax, LIMITS.dnsPacketsPerSecondMax);
-const TCP_RATE = rateOf(LIMITS.newConnectionsPerSecondMax, LIMITS.newConnectionsBurstMax);
+const DNS_RATE = rateOf(
+  NETWORK_LIMITS.dnsPacketsPerSecondMax,
+  NETWORK_LIMITS.dnsPacketsPerSecondMax,
+);
+const TCP_RATE = rateOf(
+  NETWORK_LIMITS.newConnectionsPerSecondMax,
+  NETWORK_LIMITS.newConnectionsBurstMax,
+);
 /**
  * Packets over TCP that begin no connection and belong to none: after a resume or in a fork. The
  * kernel takes them for a new connection, but the end of one for invalid.
@@ -94,7 +100,7 @@ function baseChains(plan: SlotPlan): Record<string, Chain> {
         `${fromGuest} ip daddr ${gatewayAddress} meta l4proto { tcp, udp } ct status dnat accept`,
         `iifname "${uplink}" ip saddr ${routerAddress} ${DNS} accept`,
         // The server of the disks that the sandbox mounts, if it mounts any.
-        `${fromGuest} ip daddr ${gatewayAddress} tcp dport ${LIMITS.nfsPort} accept`,
+        `${fromGuest} ip daddr ${gatewayAddress} tcp dport ${NETWORK_LIMITS.nfsPort} accept`,
       ],
     },
     forward: {
@@ -106,7 +112,7 @@ function baseChains(plan: SlotPlan): Record<string, Chain> {
         // Each has an entry in the tables of router and host, which are there for all sandboxes.
         // The count leaves out TCP that has ended, although its entries stay for a while.
         `${fromGuest} meta l4proto tcp limit rate over ${TCP_RATE} drop`,
-        `${fromGuest} ct count over ${LIMITS.connectionsPerSandboxMax} ${PROHIBITED}`,
+        `${fromGuest} ct count over ${NETWORK_LIMITS.connectionsPerSandboxMax} ${PROHIBITED}`,
         `${fromGuest} oifname "${uplink}" ct status dnat ip daddr ${routerAddress} ${ROUTER_DNS} accept`,
         `${fromGuest} oifname "${uplink}" jump egress`,
       ],

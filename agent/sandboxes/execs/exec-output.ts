@@ -2,7 +2,7 @@ import { type FileHandle, mkdir, open, readdir, readFile, rm } from 'node:fs/pro
 import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { AppError, errnoOf } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import type { OnThread } from './shared-threads.ts';
 
 /*
@@ -189,7 +189,7 @@ export class ExecOutput {
 
   async #segment(): Promise<FileHandle> {
     const last = this.#starts.at(-1);
-    if (last !== undefined && this.#end - last < LIMITS.sandboxExecOutputBytes) {
+    if (last !== undefined && this.#end - last < SANDBOX_LIMITS.sandboxExecOutputBytes) {
       return (this.#file ??= await this.#openSegment(last, this.#wholeBytes));
     }
     await this.#close();

@@ -6,6 +6,7 @@ import {
   PROCESS_FLAGS,
 } from '../../machines/guest-link/guest-protocol.ts';
 import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { inSpan } from '../../../shared/spans.ts';
 import type {
@@ -45,8 +46,8 @@ const noSuchExec = (): AppError => new AppError('not_found', 'there is no such e
 
 /** The list's form of a record: a command can be long, and there are many. */
 function toListed({ timeoutAt: _, ending: __, ...exec }: SandboxExecRow): SandboxExecRecord {
-  if (exec.command.length <= LIMITS.sandboxCommandListedMax) return exec;
-  const command = exec.command.slice(0, LIMITS.sandboxCommandListedMax);
+  if (exec.command.length <= SANDBOX_LIMITS.sandboxCommandListedMax) return exec;
+  const command = exec.command.slice(0, SANDBOX_LIMITS.sandboxCommandListedMax);
   return { ...exec, command, isCommandCut: true };
 }
 
@@ -103,7 +104,7 @@ export class SandboxExecs {
   async #channel(): Promise<GuestChannel> {
     if (this.#link?.channel !== undefined) return this.#link.channel;
     try {
-      const signal = AbortSignal.timeout(LIMITS.sandboxExecGuestMsMax);
+      const signal = AbortSignal.timeout(SANDBOX_LIMITS.sandboxExecGuestMsMax);
       const channel = await this.#link?.opened(signal);
       if (channel !== undefined) return channel;
     } catch (cause) {
@@ -175,7 +176,7 @@ export class SandboxExecs {
 
   /** Lists the newest commands in the order of their execution. */
   async list(): Promise<SandboxExecRecord[]> {
-    const { sandboxExecsListedMax: count, sandboxCommandListedMax: commandLength } = LIMITS;
+    const { sandboxExecsListedMax: count, sandboxCommandListedMax: commandLength } = SANDBOX_LIMITS;
     // Reading one more character tells whether the command was longer.
     const rows = await this.#journal.listExecs(this.#sandboxId, count, commandLength + 1);
     return rows.map(toListed);
@@ -309,7 +310,7 @@ export class SandboxExecs {
 
   async #dropOldest(): Promise<void> {
     const ended = await this.#journal.endedExecs(this.#sandboxId);
-    const surplus = ended.length - LIMITS.sandboxExecsListedMax;
+    const surplus = ended.length - SANDBOX_LIMITS.sandboxExecsListedMax;
     for (const id of ended.slice(0, Math.max(0, surplus))) {
       await removeExecOutput(this.#place(), id);
       await this.#journal.removeExec(id);

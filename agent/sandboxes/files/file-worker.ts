@@ -1,5 +1,5 @@
 import { AppError, toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import type { GuestChannel } from '../../machines/guest-link/guest-channel.ts';
 import type { GuestExit, GuestOutput } from '../../machines/guest-link/guest-types.ts';
@@ -16,7 +16,7 @@ const broken = (): AppError =>
 
 /** Resolves as the work does. @throws AppError `timeout` when that takes too long */
 async function inTime<T>(work: Promise<T>): Promise<T> {
-  if (!(await settledWithin(work, LIMITS.fileAnswerMsMax))) throw tooSlow();
+  if (!(await settledWithin(work, SANDBOX_LIMITS.fileAnswerMsMax))) throw tooSlow();
   return work;
 }
 

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { runInBackground } from '../../../shared/background.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import type { FileOperation } from '../../../shared/links/files-protocol.ts';
 import type { GuestChannel } from '../../machines/guest-link/guest-channel.ts';
@@ -67,7 +67,7 @@ export class SandboxFiles {
       const channel = await this.#channel();
       const worker = new FileWorker(randomUUID(), channel);
       this.#workers.set(worker.id, worker);
-      const signal = AbortSignal.timeout(LIMITS.sessionGuestMsMax);
+      const signal = AbortSignal.timeout(SANDBOX_LIMITS.sessionGuestMsMax);
       const encoded = encodeOperation(operation, more);
       try {
         await whenThawed(() => channel.startFiles(worker.id, encoded), signal);
@@ -101,7 +101,8 @@ export class SandboxFiles {
   #takePlace({ type }: FileOperation): () => void {
     if (this.#link === undefined || this.#isRefusing) throw notRunning();
     const kind = type === 'watch' ? 'watch' : 'transfer';
-    const max = kind === 'watch' ? LIMITS.watchesPerSandboxMax : LIMITS.filesPerSandboxMax;
+    const max =
+      kind === 'watch' ? SANDBOX_LIMITS.watchesPerSandboxMax : SANDBOX_LIMITS.filesPerSandboxMax;
     if (this.#counts[kind] >= max) {
       const message = `the sandbox has ${max} requests of this kind, as many as it may; try again`;
       throw new AppError('rate_limited', message);
@@ -122,9 +123,11 @@ export class SandboxFiles {
     const link = this.#link;
     if (link === undefined) throw notRunning();
     if (link.channel !== undefined) return link.channel;
-    return link.opened(AbortSignal.timeout(LIMITS.sessionGuestMsMax)).catch((error: unknown) => {
-      throw guestSilent(error);
-    });
+    return link
+      .opened(AbortSignal.timeout(SANDBOX_LIMITS.sessionGuestMsMax))
+      .catch((error: unknown) => {
+        throw guestSilent(error);
+      });
   }
 
   #listen(channel: GuestChannel): void {

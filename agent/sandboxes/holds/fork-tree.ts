@@ -1,6 +1,7 @@
 import type { JobResults } from '../../../shared/jobs/jobs.ts';
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import type { SandboxRow } from '../../system/journal/sandbox-journal.ts';
 
 export type Kin = Pick<SandboxRow, 'id' | 'parentId' | 'rootDiskId'>;
@@ -30,8 +31,8 @@ export function depthOf(sandboxId: string, family: Family): number {
  * @throws AppError `sandbox_start_conflict` when they would be too many
  */
 export function refuseIfDeep(sandboxId: string, generations: number, family: Family): void {
-  if (depthOf(sandboxId, family) + generations <= LIMITS.sandboxForkDepthMax) return;
-  const message = `forks of forks go ${LIMITS.sandboxForkDepthMax} generations deep at most`;
+  if (depthOf(sandboxId, family) + generations <= SANDBOX_LIMITS.sandboxForkDepthMax) return;
+  const message = `forks of forks go ${SANDBOX_LIMITS.sandboxForkDepthMax} generations deep at most`;
   throw new AppError('sandbox_start_conflict', message);
 }
 
@@ -52,5 +53,5 @@ export function dependentForksOf(sandboxId: string, family: Family): DependentFo
   }
   if (found.length === 0) return undefined;
   const diskIds = found.toReversed().map(({ rootDiskId }) => rootDiskId);
-  return { count: found.length, diskIds: diskIds.slice(0, LIMITS.dependentForksListedMax) };
+  return { count: found.length, diskIds: diskIds.slice(0, SCHEMA_LIMITS.dependentForksListedMax) };
 }

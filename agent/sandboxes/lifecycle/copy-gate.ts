@@ -1,10 +1,10 @@
 import { toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { MACHINE_LIMITS } from '../../machines/limits.ts';
 import { setDeadline, type StorageAnswers } from './deadline.ts';
 
 /** How long a pause or fork of a machine with this much memory may take, in milliseconds. */
 export const copyMsMax = (memSizeMib: number): number =>
-  LIMITS.sandboxCopyMsBase + memSizeMib * LIMITS.sandboxCopyMsPerMib;
+  MACHINE_LIMITS.sandboxCopyMsBase + memSizeMib * MACHINE_LIMITS.sandboxCopyMsPerMib;
 
 /**
  * Tracks whether a sandbox's machine or disk is being copied. Actions wait until the copy is done.

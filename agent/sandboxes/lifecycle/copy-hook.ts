@@ -1,5 +1,5 @@
 import { toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import type { HookResult } from '../../../shared/schemas/sandbox-record.ts';
 import { GuestFailure } from '../../machines/guest-link/guest-errors.ts';
 import { INTERRUPTED } from '../../system/journal/unfinished-hook.ts';
@@ -22,7 +22,7 @@ const NOT_KNOWN: ReadonlySet<GuestFailure['code']> = new Set([
 
 function resultOf({ exitCode, signal, isTimedOut }: GuestHookEnd): HookResult {
   if (isTimedOut) {
-    const message = `it was killed after ${LIMITS.copyHookMsMax / 1000} s`;
+    const message = `it was killed after ${SCHEMA_LIMITS.copyHookMsMax / 1000} s`;
     return { status: 'timed_out', message };
   }
   if (exitCode === 0) return { status: 'completed', exitCode };
@@ -68,7 +68,7 @@ export async function runHook(
   if (hook?.status !== 'pending') return undefined;
   // Journalled first: from here on, the next agent takes the machine over and thaws it.
   await context.send(() => sandbox.setHook({ status: 'running' }));
-  watchdog.watchStart(deps.bootTimeoutMs + LIMITS.copyHookMsMax);
+  watchdog.watchStart(deps.bootTimeoutMs + SCHEMA_LIMITS.copyHookMsMax);
   const result = await run(machine.guest, config.copyHook ?? 'true', signal);
   await machine.guest.call(signal, (channel) => channel.thaw());
   return result;

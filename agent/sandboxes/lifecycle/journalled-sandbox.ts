@@ -1,6 +1,6 @@
 import { runInBackground } from '../../../shared/background.ts';
 import { toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import {
   assertTransition,
@@ -270,7 +270,7 @@ export class JournalledSandbox {
 
   /** After a failed pause at a time limit: reports the limit again after `sandboxPauseRetryMs`. */
   postponeLimits(): void {
-    if (this.#limits.isReached) this.#limits.postpone(LIMITS.sandboxPauseRetryMs);
+    if (this.#limits.isReached) this.#limits.postpone(SANDBOX_LIMITS.sandboxPauseRetryMs);
   }
 
   /** Whether another host has it, or may have. */

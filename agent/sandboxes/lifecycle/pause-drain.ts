@@ -1,6 +1,6 @@
 import { runInBackground } from '../../../shared/background.ts';
 import { toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { SandboxRow } from '../../system/journal/sandbox-journal.ts';
 import type { SandboxPolicies } from '../holds/sandbox-policies.ts';
@@ -54,7 +54,10 @@ export class PauseDrain {
   /** Resolves when the requests are over, when they cannot be watched, or when the time is up. */
   async #wait(row: SandboxRow, cancelled: AbortSignal): Promise<void> {
     const { policies, log } = this.#deps;
-    const signal = AbortSignal.any([cancelled, AbortSignal.timeout(LIMITS.networkDrainMsMax)]);
+    const signal = AbortSignal.any([
+      cancelled,
+      AbortSignal.timeout(SANDBOX_LIMITS.networkDrainMsMax),
+    ]);
     const aborted = new Promise<never>((_resolve, reject) => {
       signal.addEventListener('abort', () => reject(toError(signal.reason)), { once: true });
     });

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { AppError, toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import type { SandboxUsage } from '../../../shared/jobs/sandbox-kinds.ts';
 import type { NetworkDecision } from '../../../shared/schemas/network-decision.ts';
 import type { NetworkPolicy } from '../../../shared/schemas/network-policy.ts';
@@ -512,7 +512,7 @@ export class SandboxActor {
     // machine that has just come to rest.
     const rested = Promise.allSettled([copies.copying, current.pausing, this.#mailbox.idle]);
     const saved = rested.then(() => this.#mailbox.send(() => sandbox.saveLastUse()));
-    await settledWithin(saved, LIMITS.sandboxDetachMs);
+    await settledWithin(saved, SANDBOX_LIMITS.sandboxDetachMs);
     await current.leave('the agent ends');
     processes.disconnect(new SessionError('internal_error', why));
     await execs.detach();

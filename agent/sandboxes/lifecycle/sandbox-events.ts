@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import { isTransitional, type SandboxState } from '../../../shared/sandbox-lifecycle.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import type { MachineEvent } from './current-session.ts';
@@ -63,7 +63,7 @@ async function killOverduePause({ current, deps, sandbox }: SandboxContext): Pro
     end = observed;
   });
   // A machine whose pause had got as far as ending it never reports its end.
-  const isKilled = await settledWithin(Promise.resolve(killed), LIMITS.sandboxKillMsMax);
+  const isKilled = await settledWithin(Promise.resolve(killed), SANDBOX_LIMITS.sandboxKillMsMax);
   if (!isKilled) deps.log.warn({ sandboxId: sandbox.row.id }, 'sandbox:killTimedOut');
   return end;
 }

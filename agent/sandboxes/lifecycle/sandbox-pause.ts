@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { runInBackground } from '../../../shared/background.ts';
 import { toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import { monotonicNow } from '../../system/monotonic-clock.ts';
 import type { MachineEnd } from '../../machines/driver.ts';
@@ -125,5 +125,5 @@ export async function handleEnded(context: SandboxContext, end: MachineEnd): Pro
  * Waits until a pause whose machine is gone has returned, so that it cannot touch a later machine.
  */
 export async function pauseIsOver({ pausing }: SandboxContext['current']): Promise<void> {
-  await settledWithin(pausing, LIMITS.sandboxKillMsMax);
+  await settledWithin(pausing, SANDBOX_LIMITS.sandboxKillMsMax);
 }

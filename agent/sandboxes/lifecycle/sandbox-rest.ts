@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { runInBackground } from '../../../shared/background.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import type { SandboxState } from '../../../shared/sandbox-lifecycle.ts';
 import { withoutHook } from '../../system/journal/unfinished-hook.ts';
 import type { SandboxChange } from './journalled-sandbox.ts';
@@ -20,7 +21,7 @@ const STOPPED_WHILE_PAUSED: MachineEnd = {
 
 /** Cuts a message to the length that a sandbox's record allows. */
 export const toExitMessage = (text: string): string =>
-  text.slice(0, LIMITS.sandboxExitMessageLengthMax);
+  text.slice(0, SCHEMA_LIMITS.sandboxExitMessageLengthMax);
 
 /**
  * A stopped sandbox continues from its disk alone; without a disk it has nothing to continue from.
@@ -40,7 +41,7 @@ export function beginStop({ current, execs, processes }: SandboxContext): void {
   execs.expectStop();
   processes.expectStop(STOPPED);
   session.abort(new Error('the sandbox is being stopped'));
-  runInBackground('sandbox.stop', () => session.machine?.stop(LIMITS.sandboxStopGraceMs));
+  runInBackground('sandbox.stop', () => session.machine?.stop(SANDBOX_LIMITS.sandboxStopGraceMs));
 }
 
 /** Stops a paused sandbox, which has no machine: discards its checkpoint. */

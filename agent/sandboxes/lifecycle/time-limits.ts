@@ -1,5 +1,5 @@
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import { timerMs } from '../../../shared/units.ts';
 import { monotonicNow } from '../../system/monotonic-clock.ts';
 
@@ -28,10 +28,10 @@ export function dueAt({ expiresAt, idleSince, idleTtlSeconds }: SessionTimes): n
  * @throws AppError `bad_request` when it would last longer than any session may
  */
 export function resetExpiry(runningSince: number, timeoutSeconds: number, now: number): number {
-  const latest = runningSince + LIMITS.sandboxTtlSecondsMax * 1000;
+  const latest = runningSince + SCHEMA_LIMITS.sandboxTtlSecondsMax * 1000;
   const expiresAt = now + timeoutSeconds * 1000;
   if (expiresAt <= latest) return expiresAt;
-  const hours = LIMITS.sandboxTtlSecondsMax / 3600;
+  const hours = SCHEMA_LIMITS.sandboxTtlSecondsMax / 3600;
   const left = Math.max(0, Math.floor((latest - now) / 1000));
   const message = `a session lasts ${hours} hours at most: this one can continue for ${left} s`;
   throw new AppError('bad_request', message);

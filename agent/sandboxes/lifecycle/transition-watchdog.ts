@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import type { SandboxRow } from '../../system/journal/sandbox-journal.ts';
 import { copyMsMax } from './copy-gate.ts';
 import { setDeadline, type StorageAnswers } from './deadline.ts';
@@ -20,13 +20,14 @@ export class TransitionWatchdog {
     this.clear();
     if (state === 'pausing')
       this.#lift = setDeadline(copyMsMax(config.memSizeMib), this.#storage, this.#overdue);
-    if (state === 'stopping') this.#set(LIMITS.sandboxStopGraceMs + 2 * LIMITS.sandboxKillMsMax);
+    if (state === 'stopping')
+      this.#set(SANDBOX_LIMITS.sandboxStopGraceMs + 2 * SANDBOX_LIMITS.sandboxKillMsMax);
   }
 
   /** Sets the deadline of a start or resume whose turn has come. */
   watchStart(bootTimeoutMs: number): void {
     this.clear();
-    this.#set(bootTimeoutMs + LIMITS.sandboxKillMsMax);
+    this.#set(bootTimeoutMs + SANDBOX_LIMITS.sandboxKillMsMax);
   }
 
   clear(): void {

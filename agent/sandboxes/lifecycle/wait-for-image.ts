@@ -1,7 +1,7 @@
 import { Backoff } from '../../../shared/backoff.ts';
 import { runInBackground } from '../../../shared/background.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import type { BuiltImage } from '../../images/built-image.ts';
 import { ImageFailure } from '../../images/image-source.ts';
 import type { SandboxBase } from '../../system/journal/sandbox-journal.ts';
@@ -79,7 +79,7 @@ export function awaitImage(context: SandboxContext): void {
 /** Repeats what the host refuses because it builds or resolves too much already. */
 async function patiently<T>(signal: AbortSignal, bring: () => Promise<T>): Promise<T> {
   const backoff = new Backoff(RETRY_MS);
-  const until = performance.now() + LIMITS.sandboxImageWaitMsMax;
+  const until = performance.now() + SANDBOX_LIMITS.sandboxImageWaitMsMax;
   for (;;) {
     try {
       return await bring();

@@ -8,7 +8,7 @@ import {
   sandboxIdPattern,
 } from '../../../shared/ids.ts';
 import { parseJson } from '../../../shared/json.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import { sandboxStates } from '../../../shared/sandbox-lifecycle.ts';
 import { ShownNetworkPolicy } from '../../../shared/schemas/network-policy.ts';
 import {
@@ -71,7 +71,7 @@ const Row = Type.Object({
   runningAt: optional(Type.String()),
   finishedAt: optional(Type.String()),
   exitReason: optional(Type.Enum([...sandboxExitReasons])),
-  exitMessage: optional(Type.String({ maxLength: LIMITS.sandboxExitMessageLengthMax })),
+  exitMessage: optional(Type.String({ maxLength: SCHEMA_LIMITS.sandboxExitMessageLengthMax })),
   hook: optional(HookResult),
   isDeleting: Type.Boolean(),
 });

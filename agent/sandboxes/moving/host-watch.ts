@@ -8,7 +8,8 @@ import {
   isPresent,
 } from '../../../shared/directory/hosts.ts';
 import { errnoOf } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
+import { SYSTEM_LIMITS } from '../../system/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { type FileLock, takeLock } from '../../system/file-lock.ts';
 import { readOptional } from '../../system/read-optional.ts';
@@ -61,7 +62,7 @@ export class HostWatch {
   /** @throws Error when another host is still taking what this one had */
   static async open(deps: HostWatchDeps): Promise<HostWatch> {
     const watch = new HostWatch(deps);
-    await watch.#takeOwn(LIMITS.startStepMsMax);
+    await watch.#takeOwn(SYSTEM_LIMITS.startStepMsMax);
     await watch.beat();
     return watch;
   }
@@ -101,7 +102,7 @@ export class HostWatch {
     let alive = 0;
     for (const hostId of await this.#others()) {
       const silentMs = await this.#look(hostId);
-      if (silentMs < LIMITS.hostTtlMs) {
+      if (silentMs < DIRECTORY_LIMITS.hostTtlMs) {
         alive += 1;
         if (alive >= WATCHED_MIN) break;
         continue;
@@ -118,7 +119,7 @@ export class HostWatch {
    * @returns undefined while there may be one
    */
   async lockSilent(hostId: string): Promise<FileLock | undefined> {
-    if ((await this.#look(hostId)) < LIMITS.hostTtlMs) return undefined;
+    if ((await this.#look(hostId)) < DIRECTORY_LIMITS.hostTtlMs) return undefined;
     return this.#tryLock(hostId);
   }
 
@@ -187,7 +188,7 @@ export class HostWatch {
       } else if (performance.now() > until) {
         throw new Error('another host is taking the sandboxes of this one, which it found silent');
       } else {
-        await sleep(LIMITS.hostReportMs / 10);
+        await sleep(SYSTEM_LIMITS.hostReportMs / 10);
       }
     }
   }

@@ -5,7 +5,8 @@ import Type from 'typebox';
 import { errnoOf } from '../../../shared/errors.ts';
 import { sandboxIdPattern } from '../../../shared/ids.ts';
 import { parseJson } from '../../../shared/json.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import { sandboxExecStatuses } from '../../../shared/schemas/sandbox-record.ts';
 import { type Ring, seal, unseal } from '../../../shared/secrets.ts';
 import { KiB } from '../../../shared/units.ts';
@@ -34,16 +35,16 @@ import { onSharedThread } from '../execs/shared-threads.ts';
  */
 
 const FILE = 'execs.sealed';
-const RECORDS_KEPT_MAX = 2 * LIMITS.sandboxExecsListedMax;
+const RECORDS_KEPT_MAX = 2 * SANDBOX_LIMITS.sandboxExecsListedMax;
 /** A line ends with the record with which its commands are together as long as this. */
 const LINE_LENGTH = 256 * KiB;
 /**
  * The longest command of each record, sealed: JSON may have six bytes for one, and base64 eight.
  */
-const BYTES_MAX = RECORDS_KEPT_MAX * 8 * LIMITS.commandBytesMax;
+const BYTES_MAX = RECORDS_KEPT_MAX * 8 * SCHEMA_LIMITS.commandBytesMax;
 const APPENDED = {
-  linesMax: 4 * LIMITS.sandboxExecsListedMax,
-  bytesMax: (RECORDS_KEPT_MAX / 4) * LIMITS.commandBytesMax,
+  linesMax: 4 * SANDBOX_LIMITS.sandboxExecsListedMax,
+  bytesMax: (RECORDS_KEPT_MAX / 4) * SCHEMA_LIMITS.commandBytesMax,
 } as const;
 
 const optional = Type.Optional;
@@ -54,7 +55,7 @@ const Execs = Type.Object({
     Type.Object({
       id: Uuid,
       sandboxId: Uuid,
-      command: Type.String({ maxLength: LIMITS.commandBytesMax }),
+      command: Type.String({ maxLength: SCHEMA_LIMITS.commandBytesMax }),
       timeoutAt: optional(Type.Integer()),
       status: Type.Enum([...sandboxExecStatuses]),
       ending: optional(Type.Enum(['cancelled', 'timed_out'])),

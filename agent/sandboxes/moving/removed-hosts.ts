@@ -1,7 +1,8 @@
 import { repeatUntilStopped } from '../../../shared/background.ts';
 import type { Directory } from '../../../shared/directory/directory.ts';
 import { toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { HostWatch } from './host-watch.ts';
 import type { SandboxCarrier } from './sandbox-carrier.ts';
@@ -34,7 +35,7 @@ export class RemovedHosts {
   }
 
   start(): void {
-    this.#stop = repeatUntilStopped('host.clearRemoved', LIMITS.sandboxClearLookMs, () =>
+    this.#stop = repeatUntilStopped('host.clearRemoved', SANDBOX_LIMITS.sandboxClearLookMs, () =>
       this.clear(),
     );
   }
@@ -90,7 +91,10 @@ export class RemovedHosts {
       if ((await sandboxes.list(id)).some((record) => record.hostId === hostId)) return true;
       let cursor: string | undefined;
       do {
-        const request = { limit: LIMITS.pageSizeMax, ...(cursor === undefined ? {} : { cursor }) };
+        const request = {
+          limit: SCHEMA_LIMITS.pageSizeMax,
+          ...(cursor === undefined ? {} : { cursor }),
+        };
         const page = await snapshots.list(id, request);
         if (page.items.some((record) => record.hostId === hostId)) return true;
         cursor = page.nextCursor;

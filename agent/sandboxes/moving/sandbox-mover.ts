@@ -2,7 +2,8 @@ import { repeatUntilStopped } from '../../../shared/background.ts';
 import type { Hosts } from '../../../shared/directory/hosts.ts';
 import { isPresent } from '../../../shared/directory/hosts.ts';
 import { toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { isAtRest } from '../../../shared/sandbox-lifecycle.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
@@ -70,13 +71,13 @@ export class SandboxMover {
    *   decide whether to take its sandboxes, so it must not count a silence as shorter than they do
    */
   follow(order: HostOrder, toldAt: number): void {
-    if (performance.now() - this.#toldAt > LIMITS.hostTtlMs) this.#silences += 1;
+    if (performance.now() - this.#toldAt > DIRECTORY_LIMITS.hostTtlMs) this.#silences += 1;
     this.#toldAt = toldAt;
     this.#order = order;
     if (order !== 'drained') this.#hasOthers = true;
     if (order !== 'drained') this.#deps.offers.forgetFailures();
     if (this.#stops.length > 0) return;
-    const everyMs = LIMITS.sandboxMoveLookMs;
+    const everyMs = SANDBOX_LIMITS.sandboxMoveLookMs;
     this.#stops.push(
       repeatUntilStopped('sandbox.move', everyMs, async () => {
         this.#looking = this.#look();
@@ -92,7 +93,7 @@ export class SandboxMover {
    */
   async stopTaking(): Promise<void> {
     this.#takesNothing = true;
-    await settledWithin(this.#looking, LIMITS.sandboxTakenMsMax);
+    await settledWithin(this.#looking, SANDBOX_LIMITS.sandboxTakenMsMax);
   }
 
   async close(): Promise<void> {

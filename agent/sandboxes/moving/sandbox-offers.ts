@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { MachineDriver } from '../../machines/driver.ts';
 import { FailedAttempts } from './failed-attempts.ts';
@@ -24,7 +24,7 @@ export class SandboxOffers {
   readonly #deps: SandboxOffersDeps;
   /** By VM id. */
   readonly #inVain = new FailedAttempts(
-    { min: LIMITS.sandboxOfferAgainMs, max: LIMITS.sandboxOfferAgainMsMax },
+    { min: SANDBOX_LIMITS.sandboxOfferAgainMs, max: SANDBOX_LIMITS.sandboxOfferAgainMsMax },
     Number.POSITIVE_INFINITY,
   );
   /** Since when each machine lies with nobody, by VM id and `performance.now()`. */
@@ -71,7 +71,8 @@ export class SandboxOffers {
       const since = this.#since.get(vmId) ?? now;
       this.#since.set(vmId, since);
       if (own.has(vmId)) continue; // This host is not done with giving it up.
-      if (now - Math.max(since, this.#takenAt) >= LIMITS.sandboxOfferMs) await this.#takeBack(vmId);
+      if (now - Math.max(since, this.#takenAt) >= SANDBOX_LIMITS.sandboxOfferMs)
+        await this.#takeBack(vmId);
     }
   }
 

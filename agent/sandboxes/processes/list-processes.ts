@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import type { SandboxProcess } from '../../../shared/schemas/sandbox-process.ts';
 import {
   type GuestProcessRecord,
@@ -28,7 +28,7 @@ function presentProcess(
 ): SandboxProcess {
   const { id, pid, flags, columns, rows, end } = record;
   const { command } = known ?? {};
-  const { sandboxCommandListedMax: lengthMax } = LIMITS;
+  const { sandboxCommandListedMax: lengthMax } = SANDBOX_LIMITS;
   return {
     process_id: id,
     pid,

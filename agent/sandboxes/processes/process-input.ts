@@ -2,7 +2,7 @@ import { GUEST_LIMITS } from '../../machines/guest-link/guest-protocol.ts';
 import type { GuestChannel } from '../../machines/guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../../machines/guest-link/guest-errors.ts';
 import { SerialQueue } from '../../system/queues/serial-queue.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import { KeptInput } from './kept-input.ts';
 import { SessionError } from './session-error.ts';
 
@@ -85,7 +85,7 @@ export class ProcessInput {
     if (this.#isOver || bytes.length === 0) return;
     const waiting = this.#waiting;
     const { length } = bytes;
-    const isTooMuch = this.#waitingBytes + length > LIMITS.sessionInputWaitingBytesMax;
+    const isTooMuch = this.#waitingBytes + length > SANDBOX_LIMITS.sessionInputWaitingBytesMax;
     if (isTooMuch || waiting.bytes + length > waiting.bytesMax) {
       const message = 'the process does not read its input, and no more input may wait for it';
       throw new SessionError('no_capacity', message);

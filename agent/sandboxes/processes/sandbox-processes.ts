@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import type { SandboxProcess } from '../../../shared/schemas/sandbox-process.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { GuestChannel } from '../../machines/guest-link/guest-channel.ts';
@@ -92,7 +92,7 @@ export class SandboxProcesses {
   constructor(options: SandboxProcessesOptions) {
     this.#options = options;
     // All that clients may have under way; the rest is what clients that left have left behind.
-    const { sessionInputWaitingBytesMax, sessionInputLeftBytesMax } = LIMITS;
+    const { sessionInputWaitingBytesMax, sessionInputLeftBytesMax } = SANDBOX_LIMITS;
     const bytesMax = options.attachedMax * sessionInputWaitingBytesMax + sessionInputLeftBytesMax;
     this.#waitingInput = { bytes: 0, bytesMax };
   }
@@ -294,7 +294,7 @@ export class SandboxProcesses {
   async #listed(): Promise<void> {
     if (this.#link === undefined || this.#isRefusing) throw sandboxNotRunning();
     if (this.#isListed) return;
-    const late = AbortSignal.timeout(LIMITS.sessionGuestMsMax);
+    const late = AbortSignal.timeout(SANDBOX_LIMITS.sessionGuestMsMax);
     const signal = AbortSignal.any([late, this.#link.closed]);
     await once(this.#link, 'opened', { signal }).catch(() => {
       throw guestSilent();
@@ -312,7 +312,7 @@ export class SandboxProcesses {
   async #ask(request: (channel: GuestChannel) => Promise<unknown>): Promise<void> {
     const link = this.#link;
     if (link === undefined) throw sandboxNotRunning();
-    const signal = AbortSignal.timeout(LIMITS.sessionGuestMsMax);
+    const signal = AbortSignal.timeout(SANDBOX_LIMITS.sessionGuestMsMax);
     try {
       await link.call(signal, async (channel) => {
         await whenThawed(() => request(channel), signal);

@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
 import type { GuestChannel } from '../../machines/guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../../machines/guest-link/guest-errors.ts';
 import {
@@ -13,7 +13,7 @@ import { type SessionExit, sessionExit } from './session-exit.ts';
 
 /** The part of a command that listings need, in a string that does not keep the rest in memory. */
 const beginningOf = (command: string): string =>
-  Buffer.from(command.slice(0, LIMITS.sandboxCommandListedMax + 1)).toString();
+  Buffer.from(command.slice(0, SANDBOX_LIMITS.sandboxCommandListedMax + 1)).toString();
 
 const hasFlag = (record: GuestProcessRecord, flag: number): boolean => (record.flags & flag) !== 0;
 

@@ -1,6 +1,8 @@
 import { runInBackground } from '../../../shared/background.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
+import { SYSTEM_LIMITS } from '../../system/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { SnapshotRecord } from '../../../shared/schemas/snapshot-record.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
@@ -148,7 +150,7 @@ export class Snapshot {
     if (this.#row.state !== 'creating') return this.publish();
     const failed = this.#failAtLast('the agent of the host ended while the snapshot was made');
     this.#made = failed.then(() => this.publish());
-    await this.settled(LIMITS.startStepMsMax);
+    await this.settled(SYSTEM_LIMITS.startStepMsMax);
   }
 
   /**
@@ -170,7 +172,7 @@ export class Snapshot {
   /** Stops publishing and retrying; the next agent continues. */
   async detach(): Promise<void> {
     this.#detached.abort();
-    await settledWithin(this.#made, LIMITS.sandboxDetachMs);
+    await settledWithin(this.#made, SANDBOX_LIMITS.sandboxDetachMs);
   }
 
   async #complete(copied: Promise<StartState>): Promise<void> {
@@ -206,7 +208,7 @@ export class Snapshot {
 
   /** Journals the failure and removes what was made; a later agent would remove it, too. */
   async #fail(reason: string): Promise<void> {
-    const failureReason = reason.slice(0, LIMITS.sandboxExitMessageLengthMax);
+    const failureReason = reason.slice(0, SCHEMA_LIMITS.sandboxExitMessageLengthMax);
     await this.#enter('failed', { failureReason });
     await this.#untilDone('snapshot.removeFailed', () => this.#removeFiles());
   }

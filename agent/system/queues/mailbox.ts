@@ -1,5 +1,5 @@
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SYSTEM_LIMITS } from '../limits.ts';
 import { SerialQueue } from './serial-queue.ts';
 
 /**
@@ -20,7 +20,7 @@ export class Mailbox {
    * @throws AppError `no_capacity` when too many messages wait; else whatever `handle` throws
    */
   async send<T>(handle: () => Promise<T>): Promise<T> {
-    if (this.#queue.length >= LIMITS.mailboxLengthMax) {
+    if (this.#queue.length >= SYSTEM_LIMITS.mailboxLengthMax) {
       throw new AppError('no_capacity', 'too much work is waiting for this disk or sandbox');
     }
     return this.#queue.add(handle);

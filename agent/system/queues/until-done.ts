@@ -1,5 +1,5 @@
 import { Backoff } from '../../../shared/backoff.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SYSTEM_LIMITS } from '../limits.ts';
 
 /**
  * Retries a failed removal with exponential backoff until it succeeds.
@@ -10,7 +10,10 @@ export async function repeatUntilDone(
   attempt: () => Promise<boolean>,
   signal: AbortSignal,
 ): Promise<void> {
-  const backoff = new Backoff({ min: LIMITS.removalRetryMsMin, max: LIMITS.removalRetryMsMax });
+  const backoff = new Backoff({
+    min: SYSTEM_LIMITS.removalRetryMsMin,
+    max: SYSTEM_LIMITS.removalRetryMsMax,
+  });
   do await backoff.pause({ signal, ref: false });
   while (!signal.aborted && !(await attempt()));
 }

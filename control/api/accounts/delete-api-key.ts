@@ -1,5 +1,5 @@
 import type { Directory } from '../../../shared/directory/directory.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { API_LIMITS } from '../limits.ts';
 import type { EndedWithKey } from '../../../shared/schemas/api-key.ts';
 
 /** Sandboxes whose ports are read side by side. */
@@ -7,7 +7,7 @@ const READ_AT_ONCE = 32;
 
 type Records = Pick<Directory, 'apiKeys' | 'sandboxes' | 'sandboxRoutes' | 'webhooks'>;
 
-/** @returns the ports that nothing but the key exposed, at most `LIMITS.endedPortsShownMax` */
+/** @returns the ports that nothing but the key exposed, at most `API_LIMITS.endedPortsShownMax` */
 async function endPorts(
   { sandboxes, sandboxRoutes }: Records,
   accountId: string,
@@ -22,7 +22,7 @@ async function endPorts(
     }
   };
   await Promise.all(Array.from({ length: READ_AT_ONCE }, work));
-  return ended.slice(0, LIMITS.endedPortsShownMax);
+  return ended.slice(0, API_LIMITS.endedPortsShownMax);
 }
 
 /**

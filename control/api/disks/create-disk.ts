@@ -8,6 +8,8 @@ import {
 } from '../../../shared/directory/disk-record.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { newDiskId } from '../../../shared/ids.ts';
+import { API_LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 import type { CreateDisk, RootAttrs } from '../../../shared/schemas/disk.ts';
 import { NotTaken } from '../../region/not-taken.ts';
@@ -132,7 +134,7 @@ async function createOrFind(
   if (result === 'limit') {
     throw new AppError(
       'disk_limit_reached',
-      `the account has ${LIMITS.disksPerAccountMax} disks; delete one first`,
+      `the account has ${DIRECTORY_LIMITS.disksPerAccountMax} disks; delete one first`,
     );
   }
   if (result === 'created') return makeData(deps, record, users, context);
@@ -228,7 +230,7 @@ async function makeOnSomeHost(deps: Deps, record: DiskRecord, requestId: string)
       await callHandler(deps, disks, job, { requestId }, findDisk, refusing);
       return;
     } catch (error) {
-      if (!(error instanceof NotTaken) || asked === LIMITS.diskPlacementsMax) throw error;
+      if (!(error instanceof NotTaken) || asked === API_LIMITS.diskPlacementsMax) throw error;
       refusing.add(error.hostId);
       if (Date.now() >= deadlineAt || !hasOpenHost(deps.hub, refusing)) throw error;
     }

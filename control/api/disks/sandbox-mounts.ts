@@ -1,6 +1,6 @@
 import type { DiskEntry } from '../../../shared/directory/disk-record.ts';
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import {
   CLOSED_TREES,
   type SandboxMount,
@@ -24,7 +24,7 @@ function checkPath(path: string, what: string): void {
     new AppError('bad_request', `${what}: path ${JSON.stringify(path)} ${reason}`);
   if (!path.startsWith('/')) throw bad('is not absolute');
   if (path === '/') throw bad('is the root of the sandbox; mount below it, for example at /mnt');
-  if (Buffer.byteLength(path) > LIMITS.mountPathBytesMax) throw bad('is too long');
+  if (Buffer.byteLength(path) > SCHEMA_LIMITS.mountPathBytesMax) throw bad('is too long');
   checkRelative(path.slice(1), `${what}: path below /,`);
   const closed = CLOSED_TREES.find((tree) => isWithin(path, tree));
   if (closed !== undefined) throw bad(`lies in ${closed}, where nothing can be mounted`);

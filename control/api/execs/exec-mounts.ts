@@ -1,6 +1,6 @@
 import { AppError } from '../../../shared/errors.ts';
 import type { ExecMount } from '../../../shared/jobs/command-kinds.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { API_LIMITS } from '../limits.ts';
 import type { DiskMountInput, RunMultiExec } from '../../../shared/schemas/exec.ts';
 import { checkRelative } from '../../http/relative-path.ts';
 
@@ -47,8 +47,8 @@ export function execMounts(disks: RunMultiExec['disks']): ExecMount[] {
   const mounts = Object.entries(disks).map(([path, disk]) =>
     toMount(path, typeof disk === 'string' ? { disk } : disk),
   );
-  if (mounts.flatMap(({ checkouts }) => checkouts).length > LIMITS.checkoutsPerExecMax) {
-    const most = LIMITS.checkoutsPerExecMax;
+  if (mounts.flatMap(({ checkouts }) => checkouts).length > API_LIMITS.checkoutsPerExecMax) {
+    const most = API_LIMITS.checkoutsPerExecMax;
     throw new AppError('bad_request', `a command can check out at most ${most} paths in all`);
   }
   return mounts;

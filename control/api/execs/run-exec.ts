@@ -1,6 +1,6 @@
 import { AppError } from '../../../shared/errors.ts';
 import type { ExecMount } from '../../../shared/jobs/command-kinds.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import type { ExecResult } from '../../../shared/schemas/exec.ts';
 import { inSpan } from '../../../shared/spans.ts';
 import type { Deps } from '../../region/deps.ts';
@@ -19,8 +19,11 @@ const msSince = (then: number): number => Math.round(performance.now() - then);
 
 /** @throws AppError `bad_request` */
 export function checkCommand(command: string): void {
-  if (Buffer.byteLength(command) > LIMITS.commandBytesMax) {
-    throw new AppError('bad_request', `command is longer than ${LIMITS.commandBytesMax} bytes`);
+  if (Buffer.byteLength(command) > SCHEMA_LIMITS.commandBytesMax) {
+    throw new AppError(
+      'bad_request',
+      `command is longer than ${SCHEMA_LIMITS.commandBytesMax} bytes`,
+    );
   }
   if (command.includes('\0')) throw new AppError('bad_request', 'command contains a NUL character');
 }

@@ -2,7 +2,8 @@ import Type from 'typebox';
 import { AppError } from '../../../shared/errors.ts';
 import type { GrepOutcome } from '../../../shared/jobs/command-kinds.ts';
 import type { JobPayload } from '../../../shared/jobs/jobs.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { API_LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import {
   GrepMatch,
   type GrepMatches,
@@ -41,8 +42,11 @@ const NOT_BEGUN: GrepOutcome = {
 };
 
 function checkPattern(pattern: string): void {
-  if (Buffer.byteLength(pattern) > LIMITS.grepPatternBytesMax) {
-    throw new AppError('bad_request', `pattern is longer than ${LIMITS.grepPatternBytesMax} bytes`);
+  if (Buffer.byteLength(pattern) > SCHEMA_LIMITS.grepPatternBytesMax) {
+    throw new AppError(
+      'bad_request',
+      `pattern is longer than ${SCHEMA_LIMITS.grepPatternBytesMax} bytes`,
+    );
   }
   if (pattern.includes('\0')) throw new AppError('bad_request', 'pattern contains a NUL character');
 }
@@ -62,8 +66,8 @@ function payloadOf(
 ): JobPayload<'grep.run'> {
   const {
     recursive = false,
-    concurrency = LIMITS.grepConcurrencyDefault,
-    maxResults = LIMITS.grepResultsDefault,
+    concurrency = SCHEMA_LIMITS.grepConcurrencyDefault,
+    maxResults = SCHEMA_LIMITS.grepResultsDefault,
   } = input;
   checkPattern(input.pattern);
   return {
@@ -72,8 +76,8 @@ function payloadOf(
     directory: relativeDirectory(input.directory),
     pattern: input.pattern,
     recursive,
-    concurrency: Math.min(concurrency, LIMITS.grepConcurrencyMax),
-    maxResults: Math.min(maxResults, LIMITS.grepResultsMax),
+    concurrency: Math.min(concurrency, SCHEMA_LIMITS.grepConcurrencyMax),
+    maxResults: Math.min(maxResults, SCHEMA_LIMITS.grepResultsMax),
     ...(inParts ? { inParts } : {}),
   };
 }
@@ -92,8 +96,8 @@ export async function searchDisk(
 ): Promise<GrepResult> {
   const { arrivedAt, input } = request;
   const payload = payloadOf(request, onMatches !== undefined);
-  const { maxDurationSeconds = LIMITS.grepSecondsMax } = input;
-  const durationMs = Math.min(maxDurationSeconds * 1000, LIMITS.grepDurationMsMax);
+  const { maxDurationSeconds = SCHEMA_LIMITS.grepSecondsMax } = input;
+  const durationMs = Math.min(maxDurationSeconds * 1000, API_LIMITS.grepDurationMsMax);
   const deadlineAt = Math.floor(Date.now() - (performance.now() - arrivedAt) + durationMs);
   const disk = await inSpan({ name: 'directory.read' }, () =>
     findDisk(deps, request.accountId, request.diskId),

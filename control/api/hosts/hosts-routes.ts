@@ -1,7 +1,7 @@
 import Type from 'typebox';
 import { Message, success } from '../../../shared/schemas/common.ts';
 import type { ActivityType } from '../../../shared/activity-types.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { API_LIMITS } from '../limits.ts';
 import {
   Host,
   type HostOrder,
@@ -158,7 +158,7 @@ const joinHostRoute = route({
     'For `berth-agent join`. `scripts/admin host invite` makes the token that the proof is derived from. The first host to show it is the only one to get an answer.',
   tag,
   body: JoinRequest,
-  bodyBytesMax: LIMITS.joinBodyBytesMax,
+  bodyBytesMax: API_LIMITS.joinBodyBytesMax,
   replies: { 200: success(JoinReply) },
   errors: ['forbidden', 'not_found', 'rate_limited'],
   async handle({ deps, body, address, note }) {

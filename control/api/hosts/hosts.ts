@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type HostEntry, isPresent } from '../../../shared/directory/hosts.ts';
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { API_LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import type { HostOrder } from '../../../shared/schemas/host.ts';
 import type { Deps } from '../../region/deps.ts';
 
@@ -24,7 +25,7 @@ export async function findHostEntry(
  */
 export async function orderHost(deps: Deps, hostId: string, order: HostOrder): Promise<HostEntry> {
   if (!(await deps.directory.hosts.give(hostId, order))) throw noHost(hostId);
-  const until = performance.now() + LIMITS.hostOrderWaitMsMax;
+  const until = performance.now() + API_LIMITS.hostOrderWaitMsMax;
   for (;;) {
     const entry = await findHostEntry(deps, hostId);
     const isSettled = entry.report.order === entry.order || !isPresent(entry);
@@ -96,7 +97,7 @@ async function* everyPage<T>(
   let cursor: string | undefined;
   do {
     const page = await read({
-      limit: LIMITS.pageSizeMax,
+      limit: SCHEMA_LIMITS.pageSizeMax,
       ...(cursor === undefined ? {} : { cursor }),
     });
     yield* page.items;

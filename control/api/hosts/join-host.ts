@@ -1,7 +1,7 @@
 import { AppError } from '../../../shared/errors.ts';
 import { invitationIdOf } from '../../../shared/host-invitation.ts';
 import { addressKey } from '../../../shared/http/address-key.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
 import type { JoinRequest } from '../../../shared/schemas/host.ts';
 import type { Deps } from '../../region/deps.ts';
 
@@ -20,7 +20,7 @@ export async function joinHost(
   const id = invitationIdOf(proof);
   note({ hostName: name, invitationId: id.slice(0, SHOWN_ID_LENGTH) });
   if (!(await hostInvitations.mayTry(addressKey(address)))) {
-    const seconds = LIMITS.joinAttemptsWithinMs / 1000;
+    const seconds = DIRECTORY_LIMITS.joinAttemptsWithinMs / 1000;
     throw new AppError('rate_limited', `too many tries from ${address}: wait ${seconds} s`);
   }
   const claimed = await hostInvitations.claim(id, nonce);

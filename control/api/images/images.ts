@@ -6,7 +6,8 @@ import {
 import { AppError, type ErrorCode } from '../../../shared/errors.ts';
 import { formatImageReference, parseImageReference } from '../../../shared/image-reference.ts';
 import type { JobPayload } from '../../../shared/jobs/jobs.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { API_LIMITS } from '../limits.ts';
+import { REGION_LIMITS } from '../../region/limits.ts';
 import type { BuildImage } from '../../../shared/schemas/image.ts';
 import type { Host } from '../../region/known-hosts.ts';
 import type { RequestContext } from '../../region/call-handler.ts';
@@ -33,7 +34,7 @@ function rankBuilders(hub: Deps['hub']): string[] {
     .inRandomOrder()
     .filter((host) => buildsImages(host) && !host.load.storageLow)
     .filter(({ load }) => !load.draining && load.cordoned !== true)
-    .take(LIMITS.placementCandidates)
+    .take(REGION_LIMITS.placementCandidates)
     .toArray();
   if (builders.length === 0) {
     throw new AppError('no_capacity', 'no host can build an image now; try again');
@@ -88,9 +89,9 @@ async function place(
   payload: JobPayload<'image.build'>,
   { hosts, requestId }: { readonly hosts: readonly string[]; readonly requestId: string },
 ): Promise<void> {
-  const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
+  const deadlineAt = Date.now() + API_LIMITS.sandboxBeginMs;
   let refusal = new AppError('no_capacity', 'no host can build an image now; try again');
-  for (const hostId of hosts.slice(0, LIMITS.sandboxPlacementsMax)) {
+  for (const hostId of hosts.slice(0, API_LIMITS.sandboxPlacementsMax)) {
     try {
       await deps.jobs.call({ kind: 'image.build', payload, hostId, requestId, deadlineAt });
       return;

@@ -1,7 +1,8 @@
 import type { NamedSandbox } from '../../../shared/directory/sandboxes.ts';
 import type { Share } from '../../../shared/directory/named-records.ts';
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { API_LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
 import { claimName } from '../../region/claim-name.ts';
 import { limitReached } from '../../http/account-limits.ts';
 import type { Deps } from '../../region/deps.ts';
@@ -47,13 +48,13 @@ async function claimFor(
   for (let tries = 1; ; tries += 1) {
     const named = { accountId, sandboxId, name: given ?? randomName() };
     const result = await claimName(named.name, () =>
-      directory.sandboxes.claim(named, LIMITS.sandboxClaimMs, share),
+      directory.sandboxes.claim(named, API_LIMITS.sandboxClaimMs, share),
     );
     if (result === 'claimed') return named;
     if (result === 'limit') {
       throw new AppError(
         'sandbox_limit_reached',
-        `the account has ${LIMITS.sandboxesPerAccountMax} sandboxes; delete one first`,
+        `the account has ${DIRECTORY_LIMITS.sandboxesPerAccountMax} sandboxes; delete one first`,
       );
     }
     if (typeof result === 'object') throw limitReached(result);

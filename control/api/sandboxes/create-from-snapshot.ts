@@ -2,7 +2,7 @@ import type { Caller } from '../../../shared/directory/api-keys.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { newSandboxId } from '../../../shared/ids.ts';
 import type { JobPayload } from '../../../shared/jobs/jobs.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { API_LIMITS } from '../limits.ts';
 import { parseNetworkPolicy } from '../../../shared/network/parse-policy.ts';
 import type { CreateSandbox } from '../../../shared/schemas/sandbox-input.ts';
 import type { SandboxRecord } from '../../../shared/schemas/sandbox-record.ts';
@@ -94,7 +94,7 @@ export async function createFromSnapshot(
     const ports = input.ports ?? [];
     if (ports.length > 0) await deps.directory.sandboxRoutes.prepare(sandbox, caller.keyId, ports);
     const payload = { ...sandbox, ...changes, snapshotId, name, waitMs: waitMsOf(input.wait) };
-    const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
+    const deadlineAt = Date.now() + API_LIMITS.sandboxBeginMs;
     const call = { kind: 'sandbox.fromSnapshot' as const, payload, hostId, requestId, deadlineAt };
     return beginSandbox(deps, sandbox, call);
   });

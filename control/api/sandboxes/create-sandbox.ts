@@ -3,7 +3,8 @@ import type { SandboxResources } from '../../../shared/directory/capacity.ts';
 import { AppError, type ErrorCode } from '../../../shared/errors.ts';
 import { newSandboxId } from '../../../shared/ids.ts';
 import type { JobPayload } from '../../../shared/jobs/jobs.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { API_LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import { parseNetworkPolicy } from '../../../shared/network/parse-policy.ts';
 import { needOf } from '../../../shared/directory/sandbox-need.ts';
 import type { CreateSandbox } from '../../../shared/schemas/sandbox-input.ts';
@@ -65,10 +66,10 @@ function draftOf(accountId: string, input: CreateSandbox & { readonly wait: bool
     accountId,
     sandboxId: newSandboxId(),
     vcpuCount: input.vcpu_count ?? 1,
-    memSizeMib: input.mem_size_mib ?? LIMITS.sandboxMemMibDefault,
-    maxTtlSeconds: input.max_ttl_seconds ?? LIMITS.sandboxTtlSecondsMax,
+    memSizeMib: input.mem_size_mib ?? SCHEMA_LIMITS.sandboxMemMibDefault,
+    maxTtlSeconds: input.max_ttl_seconds ?? SCHEMA_LIMITS.sandboxTtlSecondsMax,
     idleTtlSeconds: input.idle_ttl_seconds ?? 0,
-    maxConcurrentExecs: input.max_concurrent_execs ?? LIMITS.sandboxConcurrentExecsDefault,
+    maxConcurrentExecs: input.max_concurrent_execs ?? SCHEMA_LIMITS.sandboxConcurrentExecsDefault,
     ...(input.enable_service_ingress === true ? { enableServiceIngress: true } : {}),
     ...copyHookOf(input.copy_hook),
     environment: input.env ?? {},
@@ -126,13 +127,15 @@ async function place(
   { need, hosts, disks }: Placement,
   context: RequestContext,
 ): Promise<SandboxRecord> {
-  const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
+  const deadlineAt = Date.now() + API_LIMITS.sandboxBeginMs;
   let refusal: AppError | undefined;
   let asked = 0;
   for (const { hostId, baseImage } of hosts) {
-    if (asked === LIMITS.sandboxPlacementsMax || Date.now() >= deadlineAt) break;
+    if (asked === API_LIMITS.sandboxPlacementsMax || Date.now() >= deadlineAt) break;
     const { sandboxCapacity } = deps.directory;
-    if (!(await sandboxCapacity.reserve(hostId, draft.sandboxId, need, LIMITS.sandboxClaimMs))) {
+    if (
+      !(await sandboxCapacity.reserve(hostId, draft.sandboxId, need, API_LIMITS.sandboxClaimMs))
+    ) {
       continue;
     }
     asked += 1;

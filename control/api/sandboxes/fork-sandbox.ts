@@ -1,7 +1,7 @@
 import type { Caller } from '../../../shared/directory/api-keys.ts';
 import { newSandboxId } from '../../../shared/ids.ts';
 import { isWithin } from '../../../shared/key-scopes.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { API_LIMITS } from '../limits.ts';
 import type { ForkSandbox } from '../../../shared/schemas/sandbox-input.ts';
 import type { SandboxRecord } from '../../../shared/schemas/sandbox-record.ts';
 import type { Deps } from '../../region/deps.ts';
@@ -57,7 +57,7 @@ export async function forkSandbox(
         payload: job,
         hostId: parent.hostId,
         requestId,
-        deadlineAt: Date.now() + LIMITS.sandboxBeginMs,
+        deadlineAt: Date.now() + API_LIMITS.sandboxBeginMs,
       },
     );
   });

@@ -1,6 +1,7 @@
 import { AppError, type ErrorCode } from '../../../shared/errors.ts';
 import type { JobKind, JobPayload } from '../../../shared/jobs/jobs.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { API_LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import { verdictOn } from '../../../shared/sandbox-lifecycle.ts';
 import type { SandboxMountInput } from '../../../shared/schemas/sandbox-mount.ts';
 import type { SandboxRecord } from '../../../shared/schemas/sandbox-record.ts';
@@ -24,7 +25,7 @@ export interface SandboxOfAccount {
 type OwnerAction = JobPayload<'sandbox.action'>['action'];
 
 /** How long the answer waits for what the request began. */
-export const waitMsOf = (wait: boolean): number => (wait ? LIMITS.sandboxWaitMsMax : 0);
+export const waitMsOf = (wait: boolean): number => (wait ? SCHEMA_LIMITS.sandboxWaitMsMax : 0);
 
 /**
  * The same when the caller did not say. A stop is nearly always over at once. A pause is answered
@@ -35,7 +36,7 @@ const unaskedWaitMs: Readonly<Record<OwnerAction, number>> = {
   start: 0,
   resume: 0,
   pause: 0,
-  stop: LIMITS.sandboxBriefWaitMs,
+  stop: API_LIMITS.sandboxBriefWaitMs,
 };
 
 /**
@@ -60,7 +61,7 @@ export async function callOwner<K extends JobKind>(
   { requestId }: RequestContext,
 ): Promise<JobReply<K>> {
   const call = (hostId: string): Promise<JobReply<K>> => {
-    const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
+    const deadlineAt = Date.now() + API_LIMITS.sandboxBeginMs;
     return deps.jobs.call({ ...job, hostId, requestId, deadlineAt });
   };
   try {

@@ -3,7 +3,7 @@ import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import type { Caller } from '../../../shared/directory/api-keys.ts';
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import { FILE_RESPONSE_HEADERS } from '../../../shared/links/data-protocol.ts';
 import {
   type FileOperation,
@@ -228,14 +228,19 @@ function isFileCursor(cursor: string): boolean {
 export async function listSandboxFiles(
   context: FilesContext,
   path: Buffer,
-  { follow = true, recursive = false, limit = LIMITS.fileListDefault, cursor }: ListFilesQuery,
+  {
+    follow = true,
+    recursive = false,
+    limit = SCHEMA_LIMITS.fileListDefault,
+    cursor,
+  }: ListFilesQuery,
 ): Promise<{ status: number; data: { entries: SandboxFile[] }; nextCursor?: string }> {
   if (cursor !== undefined && !isFileCursor(cursor)) {
     throw new AppError('bad_request', 'cursor is not one that a page was answered with');
   }
   const { entries = [], next } = await ask(context, {
     ...{ type: 'list', path: encode(path), follow, recursive },
-    limit: Math.min(limit, LIMITS.fileListMax),
+    limit: Math.min(limit, SCHEMA_LIMITS.fileListMax),
     ...(cursor === undefined ? {} : { after: cursor }),
   });
   const nextCursor = next === undefined ? {} : { nextCursor: next };

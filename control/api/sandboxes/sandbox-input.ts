@@ -1,5 +1,6 @@
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { API_LIMITS } from '../limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 
 const BYTES_BESIDE = 2; // The `=` between name and value, and the NUL after it.
 
@@ -10,8 +11,8 @@ const BYTES_BESIDE = 2; // The `=` between name and value, and the NUL after it.
 export function copyHookOf(hook: string | undefined): { readonly copyHook?: string } {
   if (hook === undefined) return {};
   if (hook.includes('\0')) throw new AppError('bad_request', 'copy_hook contains a NUL character');
-  if (Buffer.byteLength(hook) > LIMITS.copyHookBytesMax) {
-    const message = `copy_hook is longer than ${LIMITS.copyHookBytesMax} bytes`;
+  if (Buffer.byteLength(hook) > SCHEMA_LIMITS.copyHookBytesMax) {
+    const message = `copy_hook is longer than ${SCHEMA_LIMITS.copyHookBytesMax} bytes`;
     throw new AppError('bad_request', message);
   }
   return { copyHook: hook };
@@ -29,10 +30,10 @@ export function checkEnvironment(environment: Readonly<Record<string, string>>):
     }
     bytes += Buffer.byteLength(name) + Buffer.byteLength(value) + BYTES_BESIDE;
   }
-  if (bytes > LIMITS.sandboxEnvironmentBytesMax) {
+  if (bytes > API_LIMITS.sandboxEnvironmentBytesMax) {
     throw new AppError(
       'bad_request',
-      `env is longer than ${LIMITS.sandboxEnvironmentBytesMax} bytes`,
+      `env is longer than ${API_LIMITS.sandboxEnvironmentBytesMax} bytes`,
     );
   }
 }

@@ -1,5 +1,5 @@
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import { parseNetworkPolicy } from '../../../shared/network/parse-policy.ts';
 import type { NetworkDecision } from '../../../shared/schemas/network-decision.ts';
 import type { ShownNetworkPolicy } from '../../../shared/schemas/network-policy.ts';
@@ -63,7 +63,7 @@ function decode(cursor: string): string {
 export async function listDecisions(
   deps: Deps,
   ref: SandboxOfAccount,
-  { limit = LIMITS.pageSizeDefault, cursor }: { limit?: number; cursor?: string },
+  { limit = SCHEMA_LIMITS.pageSizeDefault, cursor }: { limit?: number; cursor?: string },
   context: RequestContext,
 ): Promise<DecisionPage> {
   const after = cursor === undefined ? undefined : decode(cursor);
@@ -74,7 +74,7 @@ export async function listDecisions(
     .map((decision) => ({ decision, place: placeOf(decision) }))
     .toSorted((a, b) => (a.place < b.place ? 1 : -1))
     .filter(({ place }) => after === undefined || place < after);
-  const page = left.slice(0, Math.min(limit, LIMITS.pageSizeMax));
+  const page = left.slice(0, Math.min(limit, SCHEMA_LIMITS.pageSizeMax));
   const last = page.at(-1);
   return {
     decisions: page.map(({ decision }) => decision),

@@ -3,7 +3,8 @@ import { AppError } from '../../../shared/errors.ts';
 import type { PortToken as PortTokenRecord } from '../../../shared/directory/port-tokens.ts';
 import type { PageRequest } from '../../../shared/directory/page.ts';
 import { ingressHostname } from '../../../shared/ingress-hostname.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import type {
   CreatePortToken,
   PortToken,
@@ -47,7 +48,7 @@ export async function exposePort(
   const result = await deps.directory.sandboxRoutes.expose(id, port, keyId);
   if (result === 'missing') throw notAnnounced(id);
   if (result === 'limit') {
-    const message = `the sandbox exposes ${LIMITS.portsPerSandboxMax} ports; delete one first`;
+    const message = `the sandbox exposes ${SCHEMA_LIMITS.portsPerSandboxMax} ports; delete one first`;
     throw new AppError('bad_request', message);
   }
   return { isNew: result === 'added', exposed: portAt(deps, id, port) };
@@ -96,7 +97,7 @@ export async function createPortToken(
   const created = await deps.directory.portTokens.create(id, { port, ttlMs });
   if (created === 'missing') throw notAnnounced(id);
   if (created === 'limit') {
-    const message = `the sandbox has ${LIMITS.portTokensPerSandboxMax} port tokens; delete one first`;
+    const message = `the sandbox has ${DIRECTORY_LIMITS.portTokensPerSandboxMax} port tokens; delete one first`;
     throw new AppError('bad_request', message);
   }
   return { ...presentToken(deps, id, created.record), token: created.token };
@@ -110,7 +111,7 @@ export async function listPortTokens(
 ): Promise<{ readonly tokens: PortToken[]; readonly nextCursor: string | undefined }> {
   const { id } = await findSandbox(deps, ref.accountId, ref.sandboxId);
   // No client of these lists expects all of it without a limit.
-  const limit = request.limit ?? LIMITS.pageSizeDefault;
+  const limit = request.limit ?? SCHEMA_LIMITS.pageSizeDefault;
   const page = await deps.directory.portTokens.list(id, { ...request, limit });
   const tokens = page.items.map((record) => presentToken(deps, id, record));
   return { tokens, nextCursor: page.nextCursor };

@@ -1,7 +1,8 @@
 import type { Page, PageRequest } from '../../../shared/directory/page.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { newSandboxId } from '../../../shared/ids.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { API_LIMITS } from '../limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
 import type { CreateSnapshot } from '../../../shared/schemas/snapshot.ts';
 import type { SnapshotRecord } from '../../../shared/schemas/snapshot-record.ts';
 import { beginOnHost } from '../../region/begin-on-host.ts';
@@ -43,9 +44,9 @@ export async function createSnapshot(
   const id = newSandboxId();
   const snapshot = { accountId, snapshotId: id };
   await claim(deps, { accountId, id, name });
-  const waitMs = wait === undefined ? LIMITS.sandboxBriefWaitMs : waitMsOf(wait);
+  const waitMs = wait === undefined ? API_LIMITS.sandboxBriefWaitMs : waitMsOf(wait);
   const payload = { ...ref, snapshotId: id, name, ...copyHook, waitMs };
-  const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
+  const deadlineAt = Date.now() + API_LIMITS.sandboxBeginMs;
   const call = { kind: 'snapshot.create' as const, payload, hostId, requestId, deadlineAt };
   try {
     return await beginOnHost(deps, call, {
@@ -68,13 +69,15 @@ async function claim(
   { directory: { snapshots } }: Deps,
   named: { readonly accountId: string; readonly id: string; readonly name: string },
 ): Promise<void> {
-  const result = await claimName(named.name, () => snapshots.claim(named, LIMITS.sandboxClaimMs));
+  const result = await claimName(named.name, () =>
+    snapshots.claim(named, API_LIMITS.sandboxClaimMs),
+  );
   if (result === 'claimed') return;
   if (result === 'name_taken') {
     if (await snapshots.isBeingUndone(named.accountId, named.name)) throw beingUndone(named.name);
     throw new AppError('snapshot_name_conflict', `a snapshot named ${named.name} exists`);
   }
-  const message = `the account has ${LIMITS.snapshotsPerAccountMax} snapshots; delete one first`;
+  const message = `the account has ${DIRECTORY_LIMITS.snapshotsPerAccountMax} snapshots; delete one first`;
   throw new AppError('snapshot_limit_reached', message);
 }
 
@@ -122,7 +125,7 @@ export async function deleteSnapshot(
 ): Promise<void> {
   await findHost(deps, hostId, `snapshot ${snapshotId}`);
   const payload = { accountId, snapshotId };
-  const deadlineAt = Date.now() + LIMITS.sandboxBeginMs;
+  const deadlineAt = Date.now() + API_LIMITS.sandboxBeginMs;
   const call = { kind: 'snapshot.delete' as const, payload, hostId, requestId, deadlineAt };
   await deleteOnHost({
     name: `snapshot ${snapshotId}`,

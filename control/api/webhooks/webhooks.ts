@@ -3,7 +3,7 @@ import type { Caller } from '../../../shared/directory/api-keys.ts';
 import type { WebhookRecord } from '../../../shared/directory/webhooks.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { newEventId } from '../../../shared/ids.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
 import { ReachableNetworks } from '../../../shared/reachable-networks.ts';
 import type { CreateWebhook, Webhook, WebhookDelivery } from '../../../shared/schemas/webhook.ts';
 import { seal } from '../../../shared/secrets.ts';
@@ -37,7 +37,7 @@ export async function createWebhook(
     sealedSecret: seal(config.cluster.encryptionKeys, secret, context),
   };
   if (!(await directory.webhooks.add(accountId, record))) {
-    const message = `the account has ${LIMITS.webhooksPerAccountMax} webhooks; delete one first`;
+    const message = `the account has ${DIRECTORY_LIMITS.webhooksPerAccountMax} webhooks; delete one first`;
     throw new AppError('bad_request', message);
   }
   return { ...present(record), secret };

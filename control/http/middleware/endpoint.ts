@@ -6,7 +6,7 @@ import type { FairShares } from '../../../shared/fair-shares.ts';
 import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
 import { clientAddress } from '../../../shared/http/client-address.ts';
 import { findDuplicateKey, JsonRefused, parseCallerJson } from '../../../shared/json.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { HTTP_LIMITS } from '../limits.ts';
 import { compile } from '../../../shared/validate.ts';
 import { sha256 } from '../../../shared/secrets.ts';
 import { limitReached } from '../account-limits.ts';
@@ -63,7 +63,7 @@ async function readText(ctx: RequestContext, route: Route, held: HeldBody): Prom
   if (typeof ctx.is(JSON_TYPES) !== 'string') {
     throw new AppError('bad_request', 'send the body as JSON, with Content-Type: application/json');
   }
-  const { bodyBytesMax: bytesMax = LIMITS.requestBodyBytesMax, scope } = route;
+  const { bodyBytesMax: bytesMax = HTTP_LIMITS.requestBodyBytesMax, scope } = route;
   // A few compressed bytes may become very many: nobody may send them without a key.
   const bounds = { bytesMax, mayBeCompressed: scope !== 'public', held };
   try {
@@ -116,10 +116,10 @@ function render(ctx: RequestContext, { status, data, nextCursor }: EnvelopeReply
 }
 
 function checkKey(key: string): string {
-  if (key.length <= LIMITS.idempotencyKeyLengthMax && /^[\x21-\x7e]+$/u.test(key)) return key;
+  if (key.length <= HTTP_LIMITS.idempotencyKeyLengthMax && /^[\x21-\x7e]+$/u.test(key)) return key;
   throw new AppError(
     'bad_request',
-    `Idempotency-Key must be 1 to ${LIMITS.idempotencyKeyLengthMax} printable ASCII characters`,
+    `Idempotency-Key must be 1 to ${HTTP_LIMITS.idempotencyKeyLengthMax} printable ASCII characters`,
   );
 }
 

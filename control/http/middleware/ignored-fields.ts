@@ -1,5 +1,5 @@
 import type { TSchema } from 'typebox';
-import { LIMITS } from '../../../shared/limits.ts';
+import { HTTP_LIMITS } from '../limits.ts';
 
 /** The parts of a schema that say which fields an object has. */
 interface Shape {
@@ -60,7 +60,9 @@ function* unknownFields(shape: Shape, value: unknown, path: Path): Generator<Pat
 
 /** Percent-encoded but for letters, digits, `_` and `-`, so that nothing in it means anything. */
 const encode = (name: string): string =>
-  encodeURIComponent(name.slice(0, LIMITS.ignoredFieldNameLengthMax).toWellFormed()).replaceAll(
+  encodeURIComponent(
+    name.slice(0, HTTP_LIMITS.ignoredFieldNameLengthMax).toWellFormed(),
+  ).replaceAll(
     /[!'()*.~]/gu,
     (character) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`,
   );
@@ -108,8 +110,8 @@ export function listIgnored(schemas: InputSchemas, input: Input): string | undef
   for (const name of ignoredNames(schemas, input)) {
     length += name.length;
     if (
-      names.length === LIMITS.ignoredFieldsListedMax ||
-      length > LIMITS.ignoredFieldsListLengthMax
+      names.length === HTTP_LIMITS.ignoredFieldsListedMax ||
+      length > HTTP_LIMITS.ignoredFieldsListLengthMax
     ) {
       names.push('...');
       break;

@@ -1,5 +1,5 @@
 import { pipeline } from 'node:stream/promises';
-import { LIMITS } from '../../../shared/limits.ts';
+import { HTTP_LIMITS } from '../limits.ts';
 import type { StreamReply } from '../route.ts';
 import type { RequestContext } from './request-state.ts';
 
@@ -11,7 +11,7 @@ import type { RequestContext } from './request-state.ts';
 export async function renderStream(
   ctx: RequestContext,
   { status, headers, stream }: StreamReply,
-  idleMs: number = LIMITS.downloadIdleMsMax,
+  idleMs: number = HTTP_LIMITS.downloadIdleMsMax,
 ): Promise<void> {
   const { notes } = ctx.state;
   ctx.respond = false; // From here on the answer is ours, not Koa's.

@@ -3,7 +3,7 @@ import { urlToHttpOptions } from 'node:url';
 import { Webhook as Signer } from 'standardwebhooks';
 import { toError } from '../../../shared/errors.ts';
 import { awaitAnswer, beginRequest } from '../../../shared/http/send-request.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { REGION_LIMITS } from '../limits.ts';
 import { reachableLookup } from '../../../shared/reachable-lookup.ts';
 import { portOf, type ReachableNetworks } from '../../../shared/reachable-networks.ts';
 import type { ActivityEvent } from '../../../shared/schemas/activity.ts';
@@ -56,7 +56,7 @@ export async function sendWebhook(
   const now = new Date();
   const refusal = whyNoWebhook(url, networks);
   if (refusal !== undefined) return { problem: refusal };
-  const signal = AbortSignal.timeout(LIMITS.webhookAnswerMsMax);
+  const signal = AbortSignal.timeout(REGION_LIMITS.webhookAnswerMsMax);
   try {
     const target = new URL(url);
     const sent = beginRequest(target.protocol === 'https:', {

@@ -5,6 +5,7 @@ import { queueConnection } from '../../../shared/directory/redis.ts';
 import type { Webhooks } from '../../../shared/directory/webhooks.ts';
 import { toError } from '../../../shared/errors.ts';
 import { LIMITS } from '../../../shared/limits.ts';
+import { REGION_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { ReachableNetworks } from '../../../shared/reachable-networks.ts';
 import type { ActivityEvent } from '../../../shared/schemas/activity.ts';
@@ -57,7 +58,7 @@ export class WebhookDeliveries {
     this.#worker = new Worker(name, (job, token) => this.#deliver(job, token), {
       connection: queueConnection(redis, { blocking: true, prefix }),
       prefix,
-      concurrency: LIMITS.webhooksAtOnceMax,
+      concurrency: REGION_LIMITS.webhooksAtOnceMax,
       removeOnComplete: { count: 0 },
       removeOnFail: { count: 0 },
     });
@@ -104,8 +105,8 @@ export class WebhookDeliveries {
       data: { accountId, webhookId, event },
       opts: {
         jobId: `${webhookId}.${eventId}`,
-        attempts: LIMITS.webhookAttemptsMax,
-        backoff: { type: 'exponential', delay: LIMITS.webhookRetryMsMin, jitter: 0.5 },
+        attempts: REGION_LIMITS.webhookAttemptsMax,
+        backoff: { type: 'exponential', delay: REGION_LIMITS.webhookRetryMsMin, jitter: 0.5 },
       },
     }));
     const jobIds = jobs.map(({ opts }) => opts.jobId);
@@ -126,7 +127,9 @@ export class WebhookDeliveries {
   /** Waiting deliveries of an account come about 200 times a second, however many they are. */
   async #turnMs(accountId: string): Promise<number> {
     const count = await this.#options.queued.count(accountId);
-    return LIMITS.webhookTurnMs + Math.random() * count * LIMITS.webhookTurnMsPerDelivery;
+    return (
+      REGION_LIMITS.webhookTurnMs + Math.random() * count * REGION_LIMITS.webhookTurnMsPerDelivery
+    );
   }
 
   async #deliver(job: Job<Delivery>, token?: string): Promise<void> {
@@ -135,7 +138,7 @@ export class WebhookDeliveries {
     const record = await webhooks.get(accountId, webhookId);
     if (record === undefined) return; // Removed meanwhile.
     const busy = this.#underWay.get(accountId) ?? 0;
-    if (busy >= LIMITS.webhooksAtOncePerAccountMax) {
+    if (busy >= REGION_LIMITS.webhooksAtOncePerAccountMax) {
       await job.moveToDelayed(Date.now() + Math.round(await this.#turnMs(accountId)), token);
       throw new DelayedError();
     }
@@ -155,7 +158,7 @@ export class WebhookDeliveries {
         isDelivered,
         ...attempt,
         durationMs: Math.round(performance.now() - begunAt),
-        willRetry: !isDelivered && number < LIMITS.webhookAttemptsMax,
+        willRetry: !isDelivered && number < REGION_LIMITS.webhookAttemptsMax,
       });
       if (!isDelivered) throw new NotDelivered(attempt.problem);
     } finally {

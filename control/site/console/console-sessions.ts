@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { EndedSessions } from '../../../shared/directory/ended-sessions.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SITE_LIMITS } from '../limits.ts';
 import { parseJson } from '../../../shared/json.ts';
 import { type Ring, seal, sha256, unseal } from '../../../shared/secrets.ts';
 
@@ -57,10 +57,10 @@ export class ConsoleSessions {
 
   /** @returns the value of `Set-Cookie`, and when the session ends */
   begin(apiKey: string, now = Date.now()): { cookie: string; expiresAt: number } {
-    const expiresAt = now + LIMITS.consoleSessionMs;
+    const expiresAt = now + SITE_LIMITS.consoleSessionMs;
     const session: ConsoleSession = { id: randomUUID(), apiKey, expiresAt };
     const value = seal(this.#keys, JSON.stringify(session), this.#context);
-    const seconds = LIMITS.consoleSessionMs / 1000;
+    const seconds = SITE_LIMITS.consoleSessionMs / 1000;
     return { cookie: `${this.#name}=${value}; Max-Age=${seconds}; ${this.#attributes}`, expiresAt };
   }
 
@@ -116,7 +116,7 @@ export class ConsoleSessions {
 
   /** @returns undefined for what was not sealed here, or is of another version */
   #unseal(sealed: string): ConsoleSession | undefined {
-    if (sealed.length > LIMITS.consoleCookieLengthMax) return undefined;
+    if (sealed.length > SITE_LIMITS.consoleCookieLengthMax) return undefined;
     try {
       const text = unseal(this.#keys, sealed, this.#context);
       // Nodes of earlier versions seal no id.

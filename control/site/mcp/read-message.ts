@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { AppError } from '../../../shared/errors.ts';
 import { parseCallerJson } from '../../../shared/json.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { HTTP_LIMITS } from '../../http/limits.ts';
 import type { HeldBody } from '../../http/body-shares.ts';
 import { readBody } from '../../http/read-body.ts';
 
@@ -24,7 +24,7 @@ export async function readMessage(request: IncomingMessage, held: HeldBody): Pro
       'send one message as JSON, with Content-Type: application/json',
     );
   }
-  const bytesMax = LIMITS.requestBodyBytesMax;
+  const bytesMax = HTTP_LIMITS.requestBodyBytesMax;
   const text = await readBody(request, { bytesMax, mayBeCompressed: false, held });
   let message: unknown;
   try {

@@ -8,7 +8,7 @@ import { FairShares, type Place } from '../../../shared/fair-shares.ts';
 import { clientAddress } from '../../../shared/http/client-address.ts';
 import { allowsOrigin } from '../../../shared/http/cross-origin.ts';
 import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SITE_LIMITS } from '../limits.ts';
 import type { BodyShares } from '../../http/body-shares.ts';
 import { API_VERSION } from '../../http/openapi.ts';
 import type { RequestState } from '../../http/middleware/request-state.ts';
@@ -128,7 +128,7 @@ async function answer(
 /** Serves tools for language models by the Model Context Protocol (docs/mcp.md). */
 export function serveMcp(options: McpOptions): Middleware<RequestState> {
   const { ownApi, cancellations, authenticator, bodies, deps } = options;
-  const places = new FairShares(LIMITS.mcpCallsPerNodeMax);
+  const places = new FairShares(SITE_LIMITS.mcpCallsPerNodeMax);
   return async (ctx) => {
     const { req, res, state } = ctx;
     state.routePath = MCP_PATH;

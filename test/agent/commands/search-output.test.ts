@@ -1,7 +1,7 @@
 import test from 'ava';
 import * as fc from '../../helpers/fast-check.ts';
 import { SearchOutput } from '../../../agent/commands/search-output.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { COMMAND_LIMITS } from '../../../agent/commands/limits.ts';
 
 const MATCH = 1;
 const STATISTICS = 2;
@@ -129,7 +129,7 @@ test('what is kept is bounded, as JSON', (t) => {
   }
   t.is(output.reason, 'max_results');
   const kept = output.takeMatches();
-  t.true(kept.length <= LIMITS.grepMatchesBytesMax + 2);
+  t.true(kept.length <= COMMAND_LIMITS.grepMatchesBytesMax + 2);
   t.is((JSON.parse(kept.toString()) as unknown[]).length, written - 1);
 });
 

@@ -2,7 +2,7 @@ import test from 'ava';
 import { chooseNodes } from '../../../agent/control-link/chosen-nodes.ts';
 import type { ControlNode } from '../../../shared/directory/control-nodes.ts';
 import { newHostId, newNodeId } from '../../../shared/ids.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { LINK_LIMITS } from '../../../agent/control-link/limits.ts';
 
 const nodesWith = (count: number, linkShare: number): ControlNode[] =>
   Array.from({ length: count }, () => ({ nodeId: newNodeId(), linkUrl: 'ws://node', linkShare }));
@@ -19,7 +19,7 @@ test('each node gets its share of the hosts, and each host has some nodes', (t) 
   const counts = new Map(nodes.map(({ nodeId }) => [nodeId, 0]));
   for (const hostId of hosts) {
     const chosen = chooseNodes(hostId, nodes);
-    t.true(chosen.size >= LIMITS.linksPerHostMin);
+    t.true(chosen.size >= LINK_LIMITS.linksPerHostMin);
     for (const nodeId of chosen) counts.set(nodeId, (counts.get(nodeId) ?? 0) + 1);
   }
   // 500 are expected of 2000, with a standard deviation of 19: this is seven of them, and the two
@@ -29,7 +29,7 @@ test('each node gets its share of the hosts, and each host has some nodes', (t) 
 
 test('a host has some nodes even when none wants it', (t) => {
   const chosen = chooseNodes(newHostId(), nodesWith(9, 0));
-  t.is(chosen.size, LIMITS.linksPerHostMin);
+  t.is(chosen.size, LINK_LIMITS.linksPerHostMin);
   t.is(chooseNodes(newHostId(), nodesWith(1, 0)).size, 1);
   t.is(chooseNodes(newHostId(), []).size, 0);
 });
@@ -42,6 +42,6 @@ test('a node that leaves moves no link but its own', (t) => {
     const kept = [...before].filter((nodeId) => nodeId !== gone?.nodeId);
     t.true(kept.every((nodeId) => after.has(nodeId)));
     // A host that has too few without it takes another one.
-    t.true(after.size === kept.length || after.size === LIMITS.linksPerHostMin);
+    t.true(after.size === kept.length || after.size === LINK_LIMITS.linksPerHostMin);
   }
 });

@@ -7,6 +7,7 @@ import { ConnectionKeys } from '../../../agent/control-link/connection-keys.ts';
 import { ControlLinks } from '../../../agent/control-link/control-link.ts';
 import { newAccountId, newHostId, newNodeId, newSandboxId } from '../../../shared/ids.ts';
 import { LIMITS } from '../../../shared/limits.ts';
+import { LINK_LIMITS } from '../../../agent/control-link/limits.ts';
 import { signConnectionKeys } from '../../../shared/links/connection-keys.ts';
 import { ConnectionSigner } from '../../../shared/links/connection-token.ts';
 import { encodeFrame, NO_SANDBOXES } from '../../../shared/links/stream-protocol.ts';
@@ -16,7 +17,7 @@ import { waitFor } from '../../helpers/wait.ts';
 const region = 'local-test';
 const hostId = newHostId();
 const now = Date.parse('2026-01-01T00:00:00.000Z');
-const retainedMs = LIMITS.connectionTokenTtlMs + LIMITS.connectionKeySlackMs;
+const retainedMs = LIMITS.connectionTokenTtlMs + LINK_LIMITS.connectionKeySlackMs;
 const [signer, former] = ['new', 'old'].map(
   (name) => new ConnectionSigner([`${name}-${'x'.repeat(32)}`], region),
 ) as [ConnectionSigner, ConnectionSigner];
@@ -70,7 +71,7 @@ test('a key that the nodes gave up is forgotten, and the present ones are kept',
   keys.hold('node-a', [...signer.publicKeys, ...former.publicKeys], now);
   keys.hold('node-a', signer.publicKeys, now);
   const later = now + retainedMs;
-  t.truthy(keys.verify(former.sign(claimsAt(now)), later - LIMITS.connectionKeySlackMs - 1));
+  t.truthy(keys.verify(former.sign(claimsAt(now)), later - LINK_LIMITS.connectionKeySlackMs - 1));
   t.is(keys.verify(former.sign(claimsAt(later)), later), undefined);
   t.truthy(keys.verify(signer.sign(claimsAt(later)), later));
   keys.release('node-unknown', later);

@@ -7,15 +7,15 @@ import type { ControlNode } from '../../../shared/directory/control-nodes.ts';
 import { openDirectory } from '../../../shared/directory/directory.ts';
 import type { HostEntry } from '../../../shared/directory/hosts.ts';
 import { newHostId, newNodeId } from '../../../shared/ids.ts';
-import { LIMITS } from '../../../shared/limits.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { SYSTEM_LIMITS } from '../../../agent/system/limits.ts';
 
 const log = pino({ level: 'silent' });
 
 /** A host that beats fast, and writes nothing for its age alone unless a test says so. */
 async function openHost(t: ExecutionContext) {
-  Object.assign(LIMITS, { hostReportMs: 10, hostAnnounceMs: 600_000 });
+  Object.assign(SYSTEM_LIMITS, { hostReportMs: 10, hostAnnounceMs: 600_000 });
   const server = await startRedis();
   t.teardown(() => server[Symbol.asyncDispose]());
   const { redis } = server;
@@ -67,7 +67,7 @@ test.serial(
     await waitFor('the change', async () => (await entry())?.report.execsRunning === 1);
     const { report } = (await entry()) ?? {};
     t.is(report?.storageFreeBytes, 2);
-    Object.assign(LIMITS, { hostAnnounceMs: 20 });
+    Object.assign(SYSTEM_LIMITS, { hostAnnounceMs: 20 });
     await waitFor('a younger report', async () => {
       const seenAt = (await entry())?.report.seenAt;
       return seenAt !== undefined && report !== undefined && seenAt > report.seenAt;

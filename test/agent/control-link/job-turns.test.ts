@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { JobTurns } from '../../../agent/control-link/job-turns.ts';
 import type { JobKind } from '../../../shared/jobs/jobs.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { LINK_LIMITS } from '../../../agent/control-link/limits.ts';
 
 const jobOf = (kind: JobKind, accountId: string, leftMs = 60_000) => ({
   kind,
@@ -12,7 +12,7 @@ const jobOf = (kind: JobKind, accountId: string, leftMs = 60_000) => ({
 
 test('disk jobs of one account leave places for those of another', async (t) => {
   const turns = new JobTurns();
-  const many = Array.from({ length: LIMITS.hostJobsAtOnceMax }, () =>
+  const many = Array.from({ length: LINK_LIMITS.hostJobsAtOnceMax }, () =>
     turns.take(jobOf('disk.create', 'first')),
   );
   const other = await turns.take(jobOf('disk.stat', 'second'));
@@ -24,7 +24,7 @@ test('disk jobs of one account leave places for those of another', async (t) => 
 
 test('a disk job that waits past its deadline is not begun', async (t) => {
   const turns = new JobTurns();
-  for (let i = 0; i < LIMITS.hostJobsPerAccountMax; i += 1) {
+  for (let i = 0; i < LINK_LIMITS.hostJobsPerAccountMax; i += 1) {
     await turns.take(jobOf('disk.create', 'first'));
   }
   await t.throwsAsync(turns.take(jobOf('disk.create', 'first', 20)), { code: 'timeout' });
@@ -33,7 +33,7 @@ test('a disk job that waits past its deadline is not begun', async (t) => {
 test('a disk job whose deadline is farther than a timer can wait for gets its turn', async (t) => {
   const turns = new JobTurns();
   const first = await turns.take(jobOf('disk.create', 'first'));
-  for (let i = 1; i < LIMITS.hostJobsPerAccountMax; i += 1) {
+  for (let i = 1; i < LINK_LIMITS.hostJobsPerAccountMax; i += 1) {
     await turns.take(jobOf('disk.create', 'first'));
   }
   const taken = turns.take(jobOf('disk.create', 'first', 2 ** 40));
@@ -45,7 +45,7 @@ test('a disk job whose deadline is farther than a timer can wait for gets its tu
 
 test('calls to sandboxes beyond the share of an account are refused; discards never are', async (t) => {
   const turns = new JobTurns();
-  for (let i = 0; i < LIMITS.sandboxJobsPerAccountMax; i += 1) {
+  for (let i = 0; i < LINK_LIMITS.sandboxJobsPerAccountMax; i += 1) {
     await turns.take(jobOf('sandbox.exec', 'first'));
   }
   await t.throwsAsync(turns.take(jobOf('sandbox.exec', 'first')), { code: 'no_capacity' });

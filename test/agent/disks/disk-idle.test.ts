@@ -8,7 +8,7 @@ import { Attachments } from '../../../agent/disks/attachments.ts';
 import { DiskActor } from '../../../agent/disks/disk-actor.ts';
 import type { DiskClaim } from '../../../agent/disks/disk-claims.ts';
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../../../agent/disks/limits.ts';
 import type { StoredMount } from '../../../shared/schemas/disk-mount.ts';
 import { openDiskHost } from '../../helpers/disk-host.ts';
 import { newDiskRecord } from '../../helpers/disk-record.ts';
@@ -48,7 +48,7 @@ function leaveIdle(claim: DiskClaim): void {
   const clock = FakeTimers.install({ toFake: [...toFake], shouldClearNativeTimers: true });
   try {
     claim.release();
-    clock.tick(LIMITS.diskIdleUnmountMs);
+    clock.tick(DISK_LIMITS.diskIdleUnmountMs);
   } finally {
     clock.uninstall();
   }

@@ -16,7 +16,7 @@ import { mountsBelow } from '../../../agent/system/mount-table.ts';
 import { paths } from '../../../agent/system/paths.ts';
 import { openRunDirectory } from '../../../agent/system/run-directory.ts';
 import { run } from '../../../agent/system/spawn.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DISK_LIMITS } from '../../../agent/disks/limits.ts';
 import { newHostId } from '../../../shared/ids.ts';
 import { openDiskHost } from '../../helpers/disk-host.ts';
 
@@ -46,7 +46,7 @@ async function openScene(undo: AsyncDisposableStack) {
     }
     await rm(runDir, { recursive: true, force: true });
   });
-  const lease = await directory.diskLeases.acquire(disk, hostId, LIMITS.diskLeaseTtlMs);
+  const lease = await directory.diskLeases.acquire(disk, hostId, DISK_LIMITS.diskLeaseTtlMs);
   if ('heldBy' in lease) throw new Error('the disk has a host');
   await directory.diskLeases.recordAlone(lease);
   await directory.diskLeases.hold(lease);
@@ -90,7 +90,7 @@ test('a removed host ends its machines and detaches its disks before it says wha
   t.deepEqual([await mountsBelow(scene.dataDir), await mountsBelow(scene.runDir)], [[], []]);
   t.true(await isImageFree(image));
   await rm(scene.dataDir, { recursive: true });
-  const next = await directory.diskLeases.acquire(disk, newHostId(), LIMITS.diskLeaseTtlMs);
+  const next = await directory.diskLeases.acquire(disk, newHostId(), DISK_LIMITS.diskLeaseTtlMs);
   t.deepEqual('formerHosts' in next && next.formerHosts, [], 'nobody has to be fenced');
   await mountImage(image, places.run, 0);
   t.is(await readFile(join(places.run, 'file'), 'utf8'), 'acknowledged');
@@ -104,7 +104,7 @@ test('a removed host writes nothing to a disk that another host has by now', asy
   const before = await digestOf(image);
   await writeFile(join(places.run, 'file'), 'not on the storage yet');
   await scene.remove();
-  const other = await directory.diskLeases.acquire(disk, newHostId(), LIMITS.diskLeaseTtlMs);
+  const other = await directory.diskLeases.acquire(disk, newHostId(), DISK_LIMITS.diskLeaseTtlMs);
   t.true('epoch' in other);
   await mountAgain(places.run, places.data);
   const said =
@@ -116,7 +116,7 @@ test('a removed host writes nothing to a disk that another host has by now', asy
   }
   await t.throwsAsync(writeFile(join(places.run, 'later'), ''), { code: 'EIO' });
   t.deepEqual(await mountsBelow(scene.runDir), [places.run]);
-  t.true('epoch' in other && (await directory.diskLeases.renew(other, LIMITS.diskLeaseTtlMs)));
+  t.true('epoch' in other && (await directory.diskLeases.renew(other, DISK_LIMITS.diskLeaseTtlMs)));
 });
 
 test('a removed host does not have its operator delete the storage of the others', async (t) => {

@@ -5,7 +5,7 @@ import type { SandboxRef } from '../../../agent/sandboxes/sandbox-registry.ts';
 import { copyMsMax } from '../../../agent/sandboxes/lifecycle/copy-gate.ts';
 import { interceptFailpoints } from '../../../agent/system/failpoint.ts';
 import { newDiskId } from '../../../shared/ids.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SYSTEM_LIMITS } from '../../../agent/system/limits.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import type { NetworkPolicy } from '../../../shared/schemas/network-policy.ts';
 import { TimedSandboxes } from '../../helpers/timed-sandboxes.ts';
@@ -272,7 +272,7 @@ test('a sandbox whose end cannot be journalled keeps no other from being taken u
   t.teardown(() => interceptFailpoints(undefined));
   await hosted.startAgent();
   t.is(host.find(running.id).row.state, 'running');
-  await time.pass(LIMITS.removalRetryMsMax);
+  await time.pass(SYSTEM_LIMITS.removalRetryMsMax);
   await host.until(host.find(ended.id), 'failed');
   t.is(failures, 3);
   await host.find(ended.id).start();

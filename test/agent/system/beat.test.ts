@@ -1,7 +1,7 @@
 import test from 'ava';
 import { Beat } from '../../../agent/system/beat.ts';
 import { connectRedis } from '../../../shared/directory/redis.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SYSTEM_LIMITS } from '../../../agent/system/limits.ts';
 import { FakeTime } from '../../helpers/fake-time.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import { waitFor } from '../../helpers/wait.ts';
@@ -11,15 +11,15 @@ test.serial('work that was added at different times begins at the same beats', a
   const beat = new Beat();
   const begun: string[] = [];
   const note = (name: string) => (): void => {
-    begun.push(`${name} at ${performance.now() / LIMITS.hostReportMs}`);
+    begun.push(`${name} at ${performance.now() / SYSTEM_LIMITS.hostReportMs}`);
   };
-  beat.every(2 * LIMITS.hostReportMs, note('first'));
-  await time.pass(1.5 * LIMITS.hostReportMs);
-  const stop = beat.every(2 * LIMITS.hostReportMs, note('second'));
-  await time.pass(3 * LIMITS.hostReportMs);
+  beat.every(2 * SYSTEM_LIMITS.hostReportMs, note('first'));
+  await time.pass(1.5 * SYSTEM_LIMITS.hostReportMs);
+  const stop = beat.every(2 * SYSTEM_LIMITS.hostReportMs, note('second'));
+  await time.pass(3 * SYSTEM_LIMITS.hostReportMs);
   t.deepEqual(begun, ['first at 2', 'second at 2', 'first at 4', 'second at 4']);
   stop();
-  await time.pass(2 * LIMITS.hostReportMs);
+  await time.pass(2 * SYSTEM_LIMITS.hostReportMs);
   t.deepEqual(begun.slice(4), ['first at 6']);
 });
 
@@ -38,7 +38,7 @@ test.serial('commands of one beat reach Redis in one round trip', async (t) => {
   const beat = new Beat();
   let turns = 0;
   const stops = Array.from({ length: WORKS }, (_, i) =>
-    beat.every(LIMITS.hostReportMs, () => {
+    beat.every(SYSTEM_LIMITS.hostReportMs, () => {
       if (i === 0) turns += 1;
       client.hset('hosts', `host ${i}`, turns).catch((error: unknown) => t.fail(String(error)));
     }),

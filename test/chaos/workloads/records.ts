@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
 import { newName } from '../../helpers/disks.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { attempt } from '../attempt.ts';
@@ -139,7 +139,7 @@ export class Records implements Workload {
       attempt(findings, api.withKey(token), ['GET', '/api/disks'], { expected: ['unauthorized'] });
     let { code } = await ask();
     if (code === 'ok' && expected !== 'ok') {
-      await sleep(LIMITS.apiKeyRememberedMs); // Another node may have deleted it just now.
+      await sleep(DIRECTORY_LIMITS.apiKeyRememberedMs); // Another node may have deleted it just now.
       ({ code } = await ask());
     }
     if (code !== expected) this.#lost(`a key answers ${code}, not ${expected}`);

@@ -7,7 +7,7 @@ import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
 import test from 'ava';
 import { AuditFile } from '../../../control/http/audit-file.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { HTTP_LIMITS } from '../../../control/http/limits.ts';
 import { temporaryDirectory } from '../../helpers/temporary.ts';
 
 test('an entry begins a line of its own after one that was cut off', async (t) => {
@@ -31,12 +31,12 @@ test('while nothing is written, no more than so many lines wait', async (t) => {
   await promisify(execFile)('mkfifo', [path]); // To open it waits for a reader.
   const file = new AuditFile(path);
   const surplus = 5;
-  const appended = Array.from({ length: LIMITS.auditLinesWaitingMax + surplus }, (_, index) =>
+  const appended = Array.from({ length: HTTP_LIMITS.auditLinesWaitingMax + surplus }, (_, index) =>
     file.append(String(index)),
   );
   const settled = Promise.allSettled(appended);
   const lines = (await text(createReadStream(path))).split('\n').slice(0, -1);
-  t.is(lines.length, LIMITS.auditLinesWaitingMax);
+  t.is(lines.length, HTTP_LIMITS.auditLinesWaitingMax);
   const lost = (await settled).filter(({ status }) => status === 'rejected');
   t.is(lost.length, surplus);
 });

@@ -5,7 +5,8 @@ import { codesByStatus } from '../../../control/http/route-errors.ts';
 import { routes } from '../../../control/routes.ts';
 import { keys } from '../../../shared/directory/keys.ts';
 import { newSandboxId } from '../../../shared/ids.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
+import { HTTP_LIMITS } from '../../../control/http/limits.ts';
 import { invitationIdOf } from '../../../shared/host-invitation.ts';
 import { randomSecret } from '../../../shared/secrets.ts';
 import { ApiClient, type ApiReply } from '../../helpers/api.ts';
@@ -238,7 +239,7 @@ const unauthorized: Cause = (call, { api }) => send(api.withKey('key-wrong'), ca
 const missing: Cause = (call, { api }) => send(api, call, missingDiskId);
 const malformedId: Cause = (call, { api }) => send(api, call, 'dsk-x');
 const tooLarge: Cause = (call, { api }) => {
-  const filler = 'x'.repeat(LIMITS.requestBodyBytesMax);
+  const filler = 'x'.repeat(HTTP_LIMITS.requestBodyBytesMax);
   return send(api, { ...call, body: { ...call.body, filler } }, missingDiskId);
 };
 const cutOffBody: Cause = ({ method, path }, { api }) => api.call(method, path, '{"wait":');
@@ -414,7 +415,10 @@ const usedInvitation: Cause = async (call, { api, stack }) => {
 const joinsTooOften: Cause = async (call, { stack }) => {
   const address = '127.0.0.9';
   const redis = await stack.redisClient();
-  await redis.set(keys.joinAttempts('local-test', address), LIMITS.joinAttemptsPerAddressMax);
+  await redis.set(
+    keys.joinAttempts('local-test', address),
+    DIRECTORY_LIMITS.joinAttemptsPerAddressMax,
+  );
   const dispatcher = new Agent({ localAddress: address });
   const { statusCode, headers, body } = await request(`${stack.baseUrl}${call.path}`, {
     method: 'POST',

@@ -1,5 +1,5 @@
 import { gzipSync } from 'node:zlib';
-import { LIMITS } from '../../../shared/limits.ts';
+import { HTTP_LIMITS } from '../../../control/http/limits.ts';
 import { KiB } from '../../../shared/units.ts';
 import type { ApiBody, ApiClient } from '../../helpers/api.ts';
 import { createDisk, newName } from '../../helpers/disks.ts';
@@ -144,7 +144,7 @@ test('a body in chunks and a compressed body are read', async (t) => {
 
 test('a body that is too large is refused, even if it is small while compressed', async (t) => {
   const { api, stack } = t.context;
-  const large = JSON.stringify({ name: 'n', filler: 'x'.repeat(LIMITS.requestBodyBytesMax) });
+  const large = JSON.stringify({ name: 'n', filler: 'x'.repeat(HTTP_LIMITS.requestBodyBytesMax) });
   const reply = await api.call('POST', '/api/disks', large);
   t.is(reply.status, 413);
   t.is(reply.body.code, 'body_too_large');
@@ -276,7 +276,7 @@ test('requests pipelined on one connection are answered in order', async (t) => 
 test('a connection stays usable after refused bodies', async (t) => {
   const { api, stack } = t.context;
   const json = { authorization: api.key, 'content-type': 'application/json' };
-  const large = `{"name":"${'x'.repeat(LIMITS.requestBodyBytesMax)}"}`;
+  const large = `{"name":"${'x'.repeat(HTTP_LIMITS.requestBodyBytesMax)}"}`;
   const replies = await sendRaw(
     stack.baseUrl,
     [

@@ -3,7 +3,7 @@ import * as fc from '../../helpers/fast-check.ts';
 import type { TSchema } from 'typebox';
 import { listIgnored } from '../../../control/http/middleware/ignored-fields.ts';
 import { routes } from '../../../control/routes.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { HTTP_LIMITS } from '../../../control/http/limits.ts';
 import { PageQuery } from '../../../shared/schemas/common.ts';
 import { CreateDisk } from '../../../shared/schemas/disk.ts';
 import { DiskUserInput } from '../../../shared/schemas/disk-user.ts';
@@ -73,10 +73,10 @@ test('unknown query parameters come first, with a question mark', (t) => {
 test('the list is bounded, however many names there are and however long', (t) => {
   const many = Object.fromEntries(Array.from({ length: 1000 }, (_, i) => [`x${i}`, 1]));
   const listed = (listIgnored({ body: CreateSandbox }, { body: many }) ?? '').split(', ');
-  t.deepEqual(listed.slice(-2), [`x${LIMITS.ignoredFieldsListedMax - 1}`, '...']);
+  t.deepEqual(listed.slice(-2), [`x${HTTP_LIMITS.ignoredFieldsListedMax - 1}`, '...']);
   const long = Object.fromEntries(['\u20ac', 'b', 'c'].map((c) => [c.repeat(100_000), 1]));
   const value = listIgnored({ body: CreateSandbox }, { body: long }) ?? '';
-  t.is(value.split(', ')[1], 'b'.repeat(LIMITS.ignoredFieldNameLengthMax));
+  t.is(value.split(', ')[1], 'b'.repeat(HTTP_LIMITS.ignoredFieldNameLengthMax));
 });
 
 test('the list is a valid header value for any body', (t) => {
@@ -95,7 +95,7 @@ test('the list is a valid header value for any body', (t) => {
       const list = listIgnored(route, { query: parameters, body });
       if (list === undefined) return;
       t.regex(list, /^[\w.%[\], ?-]*$/u);
-      t.true(list.length < 2 * LIMITS.ignoredFieldsListLengthMax);
+      t.true(list.length < 2 * HTTP_LIMITS.ignoredFieldsListLengthMax);
       t.notThrows(() => new Headers({ 'x-ignored-fields': list }));
     }),
     { numRuns: 500 },

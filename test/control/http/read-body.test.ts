@@ -7,7 +7,7 @@ import { gzipSync } from 'node:zlib';
 import { BodyShares } from '../../../control/http/body-shares.ts';
 import { readBody } from '../../../control/http/read-body.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { HTTP_LIMITS } from '../../../control/http/limits.ts';
 import { KiB, MiB } from '../../../shared/units.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
@@ -108,7 +108,7 @@ test('a compressed body is refused where none may come', async (t) => {
 });
 
 test('large bodies of one account leave memory for those of the next', (t) => {
-  const { bodyUncountedBytesMax, bodyPieceBytes } = LIMITS;
+  const { bodyUncountedBytesMax, bodyPieceBytes } = HTTP_LIMITS;
   const bytesOf = (pieces: number): number => bodyUncountedBytesMax + pieces * bodyPieceBytes;
   const bodies = new BodyShares(8);
   using large = bodies.begin('acct-1');
@@ -124,7 +124,7 @@ test('large bodies of one account leave memory for those of the next', (t) => {
 
 test('bodies are refused for all once they take all memory there is for them', (t) => {
   const bodies = new BodyShares(1);
-  const bytes = LIMITS.bodyUncountedBytesMax + 1;
+  const bytes = HTTP_LIMITS.bodyUncountedBytesMax + 1;
   using first = bodies.begin('acct-1');
   first.growTo(bytes);
   using second = bodies.begin('acct-2');

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { pino } from 'pino';
 import { RefusedStrangers } from '../../../control/http/refused-strangers.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { HTTP_LIMITS } from '../../../control/http/limits.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 interface Line {
@@ -37,11 +37,11 @@ test('refused calls of an address make one line, whatever their number', async (
 
 test('any number of addresses makes a bounded number of lines', async (t) => {
   const { lines, strangers } = openStrangers();
-  const addresses = LIMITS.auditStrangersMax + 500;
+  const addresses = HTTP_LIMITS.auditStrangersMax + 500;
   for (let index = 0; index < addresses; index += 1) {
     strangers.count(call(`10.0.${index >> 8}.${index & 255}`));
   }
   await strangers.flush();
-  t.is(lines.length, LIMITS.auditStrangersMax + 1);
+  t.is(lines.length, HTTP_LIMITS.auditStrangersMax + 1);
   t.like(lines.at(-1), { details: { address: 'others', count: 500 } });
 });

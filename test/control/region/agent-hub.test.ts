@@ -7,7 +7,6 @@ import { WebSocket } from 'ws';
 import { AgentHub, LINK_PATH } from '../../../control/region/agent-hub.ts';
 import { Hosts } from '../../../shared/directory/hosts.ts';
 import { newHostId, newNodeId } from '../../../shared/ids.ts';
-import { LIMITS } from '../../../shared/limits.ts';
 import { signOnce } from '../../../shared/links/single-use-token.ts';
 import { ConnectionSigner } from '../../../shared/links/connection-token.ts';
 import {
@@ -17,8 +16,11 @@ import {
 } from '../../../shared/links/stream-protocol.ts';
 import { startRedis } from '../../helpers/redis.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { REGION_LIMITS } from '../../../control/region/limits.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 
-Object.assign(LIMITS, { linkHeartbeatMs: 100, linkSilenceMsMax: 1_500, spareLinkMs: 700 });
+Object.assign(LIMITS, { linkHeartbeatMs: 100, linkSilenceMsMax: 1_500 });
+Object.assign(REGION_LIMITS, { spareLinkMs: 700 });
 
 const [clusterId, region] = ['cluster', 'local-test'];
 const clusterSecrets = ['the-secret-of-the-cluster-of-38-chars-'] as const;

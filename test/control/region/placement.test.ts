@@ -6,7 +6,7 @@ import {
   type SandboxWishes,
 } from '../../../control/region/placement.ts';
 import { needOf } from '../../../shared/directory/sandbox-need.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { REGION_LIMITS } from '../../../control/region/limits.ts';
 
 type Changes = Partial<Host['load']['sandboxes']> & {
   readonly draining?: boolean;
@@ -176,8 +176,8 @@ const many = (count: number, changes: Changes = {}): Host[] =>
 
 test('sandbox hosts: only some of those with capacity are looked at', (t) => {
   const hosts = new Drawn(many(1000));
-  t.is(rank(hosts).length, LIMITS.placementCandidates);
-  t.is(hosts.drawn, LIMITS.placementCandidates);
+  t.is(rank(hosts).length, REGION_LIMITS.placementCandidates);
+  t.is(hosts.drawn, REGION_LIMITS.placementCandidates);
 });
 
 test('sandbox hosts: the one host of a full region that has capacity is found, and comes first', (t) => {
@@ -233,7 +233,7 @@ test('hosts for disks: without a handler the least loaded of a few random ones',
   const busy = { ...host('busy'), jobsPending: 1 };
   const hosts = new Drawn([host('draining', { draining: true }), busy, ...many(1000)]);
   t.is(rankHosts(hosts, [])[0]?.hostId, 'host-0');
-  t.is(hosts.drawn, LIMITS.placementCandidates + 1);
+  t.is(hosts.drawn, REGION_LIMITS.placementCandidates + 1);
 });
 
 test('hosts for disks: one that is away or takes no work is refused', (t) => {

@@ -16,7 +16,7 @@ import { checkPolicy, readSignedForm } from '../../../agent/edge/s3/auth/post-po
 import { deriveSigningKey } from '../../../agent/edge/s3/auth/sigv4-key.ts';
 import { readSignature, verifySignature } from '../../../agent/edge/s3/auth/sigv4.ts';
 import { readTarget } from '../../../agent/edge/s3/http/target.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../../agent/edge/limits.ts';
 import { authorization, EMPTY_SHA256, EXAMPLE_TIME, SECRET } from '../../helpers/signing.ts';
 import { cut, type Refusal, type Target, unlessRefused } from '../target.ts';
 
@@ -225,9 +225,9 @@ const xml: Target = {
   run(input) {
     const found = unlessRefused(isS3Error, () => parseDelete(input));
     for (const { key } of found?.objects ?? []) assert.strictEqual(typeof key, 'string');
-    assert((found?.objects.length ?? 0) <= LIMITS.keysPerDeleteMax);
+    assert((found?.objects.length ?? 0) <= EDGE_LIMITS.keysPerDeleteMax);
     const parts = unlessRefused(isS3Error, () => parseCompleteMultipartUpload(input)) ?? [];
-    assert(parts.length <= LIMITS.partsPerUploadMax);
+    assert(parts.length <= EDGE_LIMITS.partsPerUploadMax);
     for (const { partNumber, etag } of parts) {
       assert(Number.isInteger(partNumber));
       assert.strictEqual(typeof etag, 'string');
@@ -243,7 +243,7 @@ const ranges: Target = {
     const text = input.toString('latin1');
     for (const size of [0, 1, 10, Number.MAX_SAFE_INTEGER]) {
       const found = parseRanges(text, size) ?? [];
-      assert(found.length <= LIMITS.rangesMax);
+      assert(found.length <= EDGE_LIMITS.rangesMax);
       for (const { start, end } of found) {
         assert(Number.isSafeInteger(start) && Number.isSafeInteger(end));
         assert(start >= 0 && start <= end && end < size);

@@ -1,7 +1,8 @@
 import { Activity } from '../../../shared/directory/activity.ts';
 import { keys } from '../../../shared/directory/keys.ts';
 import { newEventId } from '../../../shared/ids.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import type { ActivityEvent, ActivityLevel } from '../../../shared/schemas/activity.ts';
 import { redisTest } from '../../helpers/redis-test.ts';
 
@@ -28,18 +29,19 @@ test('calls that are refused push out each other, and no change', async (t) => {
   const { activity } = t.context;
   const change = newEvent('acct-1', 'info');
   await activity.record(change);
-  const batches = LIMITS.activityPerAccountMax / LIMITS.refusalsPerAccountMax + 1;
+  const batches =
+    DIRECTORY_LIMITS.activityPerAccountMax / DIRECTORY_LIMITS.refusalsPerAccountMax + 1;
   for (let batch = 0; batch < batches; batch += 1) {
     await Promise.all(
-      Array.from({ length: LIMITS.refusalsPerAccountMax }, () =>
+      Array.from({ length: DIRECTORY_LIMITS.refusalsPerAccountMax }, () =>
         activity.record(newEvent('acct-1', 'warning')),
       ),
     );
   }
-  const listed = await listAll(activity, 'acct-1', LIMITS.pageSizeMax);
+  const listed = await listAll(activity, 'acct-1', SCHEMA_LIMITS.pageSizeMax);
   t.is(listed.at(-1), change.eventId);
-  t.true(listed.length > LIMITS.refusalsPerAccountMax);
-  t.true(listed.length < 2 * LIMITS.refusalsPerAccountMax);
+  t.true(listed.length > DIRECTORY_LIMITS.refusalsPerAccountMax);
+  t.true(listed.length < 2 * DIRECTORY_LIMITS.refusalsPerAccountMax);
 });
 
 test('pages have each entry of all streams once, newest first', async (t) => {

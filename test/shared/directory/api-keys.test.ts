@@ -1,7 +1,7 @@
 import { ApiKeys } from '../../../shared/directory/api-keys.ts';
 import { keys } from '../../../shared/directory/keys.ts';
 import { orderedMember } from '../../../shared/directory/page.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
 import { redisTest } from '../../helpers/redis-test.ts';
 
 const test = redisTest((redis) => ({ apiKeys: new ApiKeys(redis) }));
@@ -11,7 +11,7 @@ test('keys that are created at the same time do not exceed the limit together', 
   const account = { id: 'acct-1', name: 'n' };
   const left = 2;
   const now = new Date().toISOString();
-  const present = Array.from({ length: LIMITS.apiKeysPerAccountMax - left }, (_, i) => [
+  const present = Array.from({ length: DIRECTORY_LIMITS.apiKeysPerAccountMax - left }, (_, i) => [
     0,
     orderedMember(now, String(i)),
   ]);
@@ -21,7 +21,7 @@ test('keys that are created at the same time do not exceed the limit together', 
   );
   const tokens = created.flatMap((each) => (each.status === 'fulfilled' ? [each.value.token] : []));
   t.is(tokens.length, left);
-  t.is(await redis.zcard(keys.apiKeys(account.id)), LIMITS.apiKeysPerAccountMax);
+  t.is(await redis.zcard(keys.apiKeys(account.id)), DIRECTORY_LIMITS.apiKeysPerAccountMax);
   for (const token of tokens) {
     t.like(await apiKeys.authenticate(token), { accountId: account.id });
   }
@@ -34,7 +34,7 @@ test('what calls that were cut off left in the index makes room for a key', asyn
   const createdAt = new Date(Date.now() - 3_600_000).toISOString();
   await apiKeys.restore({ ...old, tokenSuffix: 'abcd', createdAt });
   const young = orderedMember(new Date().toISOString(), 'about-to-be-written');
-  const unused = Array.from({ length: LIMITS.apiKeysPerAccountMax - 2 }, (_, i) =>
+  const unused = Array.from({ length: DIRECTORY_LIMITS.apiKeysPerAccountMax - 2 }, (_, i) =>
     orderedMember(createdAt, `unused-${i}`),
   );
   const index = keys.apiKeys(account.id);

@@ -5,7 +5,7 @@ import {
 } from '../../../shared/directory/disk-record.ts';
 import { Disks } from '../../../shared/directory/disks.ts';
 import { newAccountId, newDiskId } from '../../../shared/ids.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import { redisTest } from '../../helpers/redis-test.ts';
 
 const REGION = 'local-test';
@@ -65,7 +65,7 @@ test.serial('a resumed creation replaces the users, and one call resumes it', as
 test('users that have ended make room, and can be added anew', async (t) => {
   const { disks } = t.context;
   const expiresAt = new Date(Date.now() - 1_000).toISOString();
-  const ended = Array.from({ length: LIMITS.usersPerDiskMax }, (_, at) => ({
+  const ended = Array.from({ length: SCHEMA_LIMITS.usersPerDiskMax }, (_, at) => ({
     ...token(`ended-${at}`),
     expiresAt,
   }));
@@ -86,7 +86,9 @@ test('users that have ended make room, and can be added anew', async (t) => {
 
 test('users in force count, and are there once', async (t) => {
   const { disks } = t.context;
-  const users = Array.from({ length: LIMITS.usersPerDiskMax }, (_, at) => token(`full-${at}`));
+  const users = Array.from({ length: SCHEMA_LIMITS.usersPerDiskMax }, (_, at) =>
+    token(`full-${at}`),
+  );
   const record = draft(users);
   await disks.create(record);
   await disks.markAvailable(record);

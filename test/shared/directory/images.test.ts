@@ -1,7 +1,8 @@
 import { imageIdOf, Images, type ImageSourceOf } from '../../../shared/directory/images.ts';
 import { keys } from '../../../shared/directory/keys.ts';
 import { newAccountId } from '../../../shared/ids.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
+import { IMAGE_LIMITS } from '../../../agent/images/limits.ts';
 import { redisTest } from '../../helpers/redis-test.ts';
 
 const REGION = 'local-test';
@@ -52,8 +53,8 @@ test('an image is remembered for long only once it has had a good build', async 
   const imageId = imageIdOf(image);
   const isForgottenSoon = async (): Promise<boolean> => {
     const ttlMs = await redis.pttl(keys.image(REGION, imageId));
-    t.true(ttlMs > LIMITS.imageBuildMsMax);
-    return ttlMs <= LIMITS.imageUnbuiltRecordTtlMs;
+    t.true(ttlMs > IMAGE_LIMITS.imageBuildMsMax);
+    return ttlMs <= DIRECTORY_LIMITS.imageUnbuiltRecordTtlMs;
   };
   const build = async (outcome: Parameters<Images['end']>[1]): Promise<void> => {
     t.true(await images.end(await begin(images, image), outcome));

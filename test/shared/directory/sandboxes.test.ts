@@ -1,7 +1,7 @@
 import { keys } from '../../../shared/directory/keys.ts';
 import { type NamedSandbox, Sandboxes } from '../../../shared/directory/sandboxes.ts';
 import { newAccountId, newSandboxId } from '../../../shared/ids.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
 import type { SandboxRecord } from '../../../shared/schemas/sandbox-record.ts';
 import { redisTest } from '../../helpers/redis-test.ts';
 import { sandboxRecord } from '../../helpers/sandbox-records.ts';
@@ -91,7 +91,7 @@ test('claims count against the limit of the account', async (t) => {
   const { sandboxes, redis } = t.context;
   const accountId = newAccountId();
   const key = keys.sandboxes(REGION, accountId);
-  const others = Array.from({ length: LIMITS.sandboxesPerAccountMax - 1 }, newSandboxId);
+  const others = Array.from({ length: DIRECTORY_LIMITS.sandboxesPerAccountMax - 1 }, newSandboxId);
   await redis.hset(key, Object.fromEntries(others.map((id) => [id, '{}'])));
   const results = await Promise.all(
     ['a', 'b', 'c'].map((name) => sandboxes.claim(draft(accountId, name), LONG_MS)),

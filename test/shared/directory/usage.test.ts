@@ -4,7 +4,7 @@ import { keys } from '../../../shared/directory/keys.ts';
 import { orderedMember } from '../../../shared/directory/page.ts';
 import { monthOf, UsageRecords } from '../../../shared/directory/usage.ts';
 import { newAccountId, newDiskId } from '../../../shared/ids.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
 import { redisTest } from '../../helpers/redis-test.ts';
 
 const REGION = 'local-test';
@@ -48,7 +48,7 @@ test('what is on disks counts for the time between two measurements, once', asyn
 test('a time in which nobody measured does not count', async (t) => {
   const { redis, usage } = t.context;
   const accountId = await newAccount(t.context);
-  const longAgo = Date.now() / 1000 - (LIMITS.storageMeasuredEveryMs * 4) / 1000;
+  const longAgo = Date.now() / 1000 - (DIRECTORY_LIMITS.storageMeasuredEveryMs * 4) / 1000;
   await redis.set(keys.usageMeasuredAt(REGION, accountId), longAgo);
   await usage.addStorage(accountId);
   t.is((await read(t.context, accountId)).storageByteHours, 0);

@@ -1,7 +1,7 @@
 import test from 'ava';
 import * as fc from '../../helpers/fast-check.ts';
 import { AppError } from '../../../shared/errors.ts';
-import { LIMITS } from '../../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import { normalizeName } from '../../../shared/network/egress-target.ts';
 import { parseNetworkPolicy, redactPolicy } from '../../../shared/network/parse-policy.ts';
 import { jsonValues } from '../../helpers/json-values.ts';
@@ -77,7 +77,10 @@ for (const [what, policy] of Object.entries({
   'a forward_url with credentials': brokered({ forward_url: 'https://u:p@a.example' }),
   'a drain pattern with a blank': { egress: { default: 'allow', drain_on_pause: ['a b'] } },
   'too many rules': allowing(
-    ...Array.from({ length: LIMITS.networkRulesPerListMax + 1 }, (_, at) => `a${at}.example`),
+    ...Array.from(
+      { length: SCHEMA_LIMITS.networkRulesPerListMax + 1 },
+      (_, at) => `a${at}.example`,
+    ),
   ),
 })) {
   test(`${what} is refused`, (t) => {

@@ -1,5 +1,5 @@
 import type { KeyObject } from 'node:crypto';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { type Ring, unseal } from '../../../../shared/secrets.ts';
 import { deriveSigningKey, type Scope } from './sigv4-key.ts';
 
@@ -43,7 +43,7 @@ export class DiskTokens {
     const found = this.#known.get(name);
     if (found !== undefined) return found;
     const known = { token: unseal(this.#keys, sealed, diskId) };
-    if (this.#known.size >= LIMITS.diskTokensRememberedMax) this.#known.clear();
+    if (this.#known.size >= EDGE_LIMITS.diskTokensRememberedMax) this.#known.clear();
     this.#known.set(name, known);
     return known;
   }

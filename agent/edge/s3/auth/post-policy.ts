@@ -1,6 +1,6 @@
 import { toError } from '../../../../shared/errors.ts';
 import { parseJson } from '../../../../shared/json.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { readCredential, readTimestamp } from './sigv4-fields.ts';
 import type { SignatureClaim } from './sigv4.ts';
@@ -72,8 +72,9 @@ export function readSignedForm({ fields }: PostForm, now: number): SignedForm {
   if (time?.timestamp.slice(0, 8) !== scope.date)
     throw invalid("x-amz-date is not the credential's");
   if (!/^[0-9a-f]{64}$/u.test(signature)) throw invalid('x-amz-signature is not hex');
-  if (time.epochMs - now > LIMITS.signatureClockSkewMsMax) throw failed('Policy not valid yet');
-  if (now - time.epochMs > LIMITS.presignedSecondsMax * 1000) throw failed('Policy expired');
+  if (time.epochMs - now > EDGE_LIMITS.signatureClockSkewMsMax)
+    throw failed('Policy not valid yet');
+  if (now - time.epochMs > EDGE_LIMITS.presignedSecondsMax * 1000) throw failed('Policy expired');
   const stringToSign = required('policy');
   const claim: SignatureClaim = {
     ...{ accessKeyId, scope, signature, timestamp: time.timestamp, signedHeaders: [] },

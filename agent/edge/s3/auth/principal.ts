@@ -11,7 +11,7 @@ import { AppError } from '../../../../shared/errors.ts';
 import { isWithin, type KeyScope } from '../../../../shared/key-scopes.ts';
 import { diskIdPattern } from '../../../../shared/ids.ts';
 import { isAllowed } from '../../../../shared/http/ip-allowlist.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../../shared/directory/limits.ts';
 import { isSignedForm, type PostForm, type PostPolicy, readSignedForm } from './post-policy.ts';
 import type { RequestHead } from './canonical-request.ts';
 import type { DiskTokens } from './disk-tokens.ts';
@@ -194,7 +194,7 @@ export async function reachableDisks(
     }
     return found.filter(isAvailable);
   }
-  const refs = principal.refs.slice(0, LIMITS.unpagedListMax);
+  const refs = principal.refs.slice(0, DIRECTORY_LIMITS.unpagedListMax);
   const known = await disksOfUser(deps, principal.identifier, refs);
   return known.filter(({ record }) => isAllowed(record.allowedIps, address));
 }

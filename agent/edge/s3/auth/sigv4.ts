@@ -1,5 +1,5 @@
 import { type KeyObject, timingSafeEqual } from 'node:crypto';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import {
   hashCanonicalRequest,
   SIGNATURE_PARAMETER,
@@ -169,7 +169,7 @@ function claimOfHeader(head: RequestHead, authorization: string, now: number): S
   if (time === undefined) {
     throw new S3Error('AccessDenied', 'A valid Date or x-amz-date header is required.');
   }
-  if (Math.abs(time.epochMs - now) > LIMITS.signatureClockSkewMsMax)
+  if (Math.abs(time.epochMs - now) > EDGE_LIMITS.signatureClockSkewMsMax)
     throw new S3Error('RequestTimeTooSkewed');
   const declaredPayload = headerValue(head.rawHeaders, 'x-amz-content-sha256');
   if (declaredPayload === undefined) {
@@ -181,13 +181,13 @@ function claimOfHeader(head: RequestHead, authorization: string, now: number): S
 
 function checkPresignedTime(time: RequestTime, seconds: string, now: number): void {
   const isNumber = /^[0-9]{1,6}$/.test(seconds);
-  if (!isNumber || Number(seconds) < 1 || Number(seconds) > LIMITS.presignedSecondsMax) {
+  if (!isNumber || Number(seconds) < 1 || Number(seconds) > EDGE_LIMITS.presignedSecondsMax) {
     throw new S3Error(
       'AuthorizationQueryParametersError',
-      `X-Amz-Expires must be a number from 1 to ${LIMITS.presignedSecondsMax}.`,
+      `X-Amz-Expires must be a number from 1 to ${EDGE_LIMITS.presignedSecondsMax}.`,
     );
   }
-  if (time.epochMs - now > LIMITS.signatureClockSkewMsMax) {
+  if (time.epochMs - now > EDGE_LIMITS.signatureClockSkewMsMax) {
     throw new S3Error('AccessDenied', 'Request is not valid yet');
   }
   if (now > time.epochMs + Number(seconds) * 1000) {

@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { isHeaderValue } from '../protocol/raw-headers.ts';
 import { header, type ObjectCall } from './operation.ts';
@@ -46,13 +46,13 @@ function checkSize(kept: Readonly<Record<string, string>>): void {
   const metadataBytes = Object.entries(kept)
     .filter(([name]) => name.startsWith(META))
     .reduce((sum, [name, value]) => sum + name.length - META.length + value.length, 0);
-  if (metadataBytes > LIMITS.objectMetadataBytesMax) {
+  if (metadataBytes > EDGE_LIMITS.objectMetadataBytesMax) {
     throw new S3Error(
       'MetadataTooLarge',
-      `The metadata has ${metadataBytes} bytes; at most ${LIMITS.objectMetadataBytesMax} are kept.`,
+      `The metadata has ${metadataBytes} bytes; at most ${EDGE_LIMITS.objectMetadataBytesMax} are kept.`,
     );
   }
-  if (encodeHeaders(kept).length > LIMITS.objectHeadersBytesMax) {
+  if (encodeHeaders(kept).length > EDGE_LIMITS.objectHeadersBytesMax) {
     throw new S3Error(
       'MetadataTooLarge',
       'The stored headers of the object are too large together.',

@@ -11,7 +11,7 @@ import { SAFETY_HEADERS } from '../../../../shared/http/safety-headers.ts';
 import { AppError, toError } from '../../../../shared/errors.ts';
 import type { ForwardTarget, RequestForwarder } from '../../../../shared/links/forward-request.ts';
 import { newRequestId, requestIdPattern } from '../../../../shared/ids.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { isOutOfResources } from '../../../system/to-app-error.ts';
 import { renderError, S3Error } from '../protocol/errors.ts';
 import type { S3Reply } from './operation.ts';
@@ -58,7 +58,7 @@ export class Exchange {
   constructor(
     request: IncomingMessage,
     response: ServerResponse,
-    idleMsMax: number = LIMITS.objectIdleMsMax,
+    idleMsMax: number = EDGE_LIMITS.objectIdleMsMax,
   ) {
     const given = request.headers['x-request-id']?.toString() ?? '';
     this.request = request;

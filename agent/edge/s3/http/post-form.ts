@@ -6,7 +6,7 @@ import busboy from 'busboy';
 import { toError } from '../../../../shared/errors.ts';
 import { FairShares } from '../../../../shared/fair-shares.ts';
 import { addressParties } from '../../../../shared/http/address-key.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import type { PostForm } from '../auth/post-policy.ts';
 import { S3Error } from '../protocol/errors.ts';
 
@@ -20,7 +20,7 @@ const malformed = (why: string, cause?: unknown): S3Error =>
   new S3Error('MalformedPOSTRequest', `The form is malformed: ${why}.`, { cause });
 
 function parserOf(request: IncomingMessage): busboy.Busboy {
-  const { formFieldsBytesMax, formFieldsMax } = LIMITS;
+  const { formFieldsBytesMax, formFieldsMax } = EDGE_LIMITS;
   const limits = {
     fieldSize: formFieldsBytesMax,
     fields: formFieldsMax,
@@ -94,7 +94,7 @@ async function arrival(request: IncomingMessage, deadline: AbortSignal): Promise
  */
 export async function peekForm(
   request: IncomingMessage,
-  headMsMax: number = LIMITS.formHeadMsMax,
+  headMsMax: number = EDGE_LIMITS.formHeadMsMax,
 ): Promise<PostForm> {
   const parser = parserOf(request);
   const state = { isSettled: false };
@@ -124,7 +124,7 @@ export async function peekForm(
       if (isWhole) parser.end();
       await setImmediate();
       seenBytes += arrived?.length ?? 0;
-      if (seenBytes > LIMITS.formHeadBytesMax && !state.isSettled)
+      if (seenBytes > EDGE_LIMITS.formHeadBytesMax && !state.isSettled)
         throw malformed('its fields are too long');
     }
   } finally {
@@ -139,7 +139,7 @@ export async function peekForm(
  * alone may hold half.
  */
 export class FormHeads {
-  readonly #places = new FairShares(LIMITS.formHeadsPerHostMax);
+  readonly #places = new FairShares(EDGE_LIMITS.formHeadsPerHostMax);
   readonly #proxies: readonly string[];
 
   /** @param proxies addresses of proxies, which any number of clients share */

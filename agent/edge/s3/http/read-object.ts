@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { readBytes } from '../../../disks/disk-calls.ts';
 import type { ByteRange } from '../protocol/byte-ranges.ts';
 import { S3Error } from '../protocol/errors.ts';
@@ -13,7 +13,7 @@ export async function* readObject(
   { start, end }: ByteRange,
 ): AsyncGenerator<Buffer> {
   for (let at = start; at <= end;) {
-    const length = Math.min(LIMITS.downloadBufferBytes, end - at + 1);
+    const length = Math.min(EDGE_LIMITS.downloadBufferBytes, end - at + 1);
     const { bytesRead, buffer } = await readBytes(
       fd,
       Buffer.allocUnsafeSlow(length),

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { framingOf } from '../../../../shared/http/http-framing.ts';
 import type { Origin } from '../../../../shared/links/forward-request.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { AwsChunkedDecoder, readDecodedLength } from '../auth/aws-chunked.ts';
 import { BodyChecks, readTrailerNames } from '../auth/checksums.ts';
 import type { Checksum } from '../protocol/checksum.ts';
@@ -171,4 +171,4 @@ const cutOff = (cause?: unknown): S3Error =>
   new S3Error('IncompleteBody', 'The connection ended too early.', { cause });
 
 /** The largest body of an XML document that a client sends. */
-export const xmlBody: BodyOptions = { bytesMax: LIMITS.xmlBodyBytesMax };
+export const xmlBody: BodyOptions = { bytesMax: EDGE_LIMITS.xmlBodyBytesMax };

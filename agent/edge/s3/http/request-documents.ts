@@ -1,5 +1,5 @@
 import { toError } from '../../../../shared/errors.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import type { DeleteConditions } from './delete-conditions.ts';
 import { CHECKSUM_ALGORITHMS, checksumElementName, decodeChecksum } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
@@ -93,7 +93,7 @@ function readDeletedObject(item: XmlNode): DeletedObject {
 export function parseDelete(body: Buffer): DeleteRequest {
   const root = parseRoot(body, 'Delete');
   assertChildren(root, ['Object', 'Quiet']);
-  const objects = itemsOf(root, 'Object', LIMITS.keysPerDeleteMax).map(readDeletedObject);
+  const objects = itemsOf(root, 'Object', EDGE_LIMITS.keysPerDeleteMax).map(readDeletedObject);
   const quiet = childText(root, 'Quiet')?.trim() ?? 'false';
   if (!/^(?:true|false)$/i.test(quiet)) throw malformed('Quiet must be true or false');
   return { objects, quiet: quiet.toLowerCase() === 'true' };
@@ -129,5 +129,5 @@ function readPart(item: XmlNode): PartRef {
 export function parseCompleteMultipartUpload(body: Buffer): PartRef[] {
   const root = parseRoot(body, 'CompleteMultipartUpload');
   assertChildren(root, ['Part']);
-  return itemsOf(root, 'Part', LIMITS.partsPerUploadMax).map(readPart);
+  return itemsOf(root, 'Part', EDGE_LIMITS.partsPerUploadMax).map(readPart);
 }

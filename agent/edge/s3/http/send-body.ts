@@ -1,5 +1,5 @@
 import type { Writable } from 'node:stream';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { readBytes } from '../../../disks/disk-calls.ts';
 import type { BodyPart } from './file-response.ts';
 
@@ -75,7 +75,7 @@ export async function sendBody(
   body: readonly BodyPart[],
   to: Writable,
   onSent: (bytes: number) => void,
-  bufferBytes: number = LIMITS.downloadBufferBytes,
+  bufferBytes: number = EDGE_LIMITS.downloadBufferBytes,
 ): Promise<void> {
   const longest = Math.max(
     0,

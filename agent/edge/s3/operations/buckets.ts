@@ -1,5 +1,5 @@
 import type { DiskEntry } from '../../../../shared/directory/disk-record.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../../shared/directory/limits.ts';
 import type { ObjectTarget } from '../http/target.ts';
 import { S3Error } from '../protocol/errors.ts';
 import type { Operation, S3Reply } from '../http/operation.ts';
@@ -9,10 +9,10 @@ import { ownerElement } from './owner.ts';
 
 /** @throws S3Error InvalidArgument */
 function readMaxBuckets(query: ObjectTarget['query']): number {
-  const text = query.get('max-buckets') ?? String(LIMITS.disksPerAccountMax);
+  const text = query.get('max-buckets') ?? String(DIRECTORY_LIMITS.disksPerAccountMax);
   const count = /^\d{1,6}$/u.test(text) ? Number(text) : 0;
-  if (count < 1 || count > LIMITS.disksPerAccountMax) {
-    const range = `1 to ${LIMITS.disksPerAccountMax}`;
+  if (count < 1 || count > DIRECTORY_LIMITS.disksPerAccountMax) {
+    const range = `1 to ${DIRECTORY_LIMITS.disksPerAccountMax}`;
     throw new S3Error('InvalidArgument', `max-buckets must be a number from ${range}.`);
   }
   return count;

@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { readAttributes } from '../http/attributes.ts';
 import { Checksum, checksumElements, readAlgorithm } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
@@ -79,7 +79,7 @@ export const copyObject: Operation = async (call) => {
   const source = await openSource(call);
   const attributes = attributesOfCopy(call, source);
   const { sizeBytes } = source.info;
-  if (sizeBytes > LIMITS.objectPutBytesMax) throw new S3Error('EntityTooLarge');
+  if (sizeBytes > EDGE_LIMITS.objectPutBytesMax) throw new S3Error('EntityTooLarge');
   const bytes = source.read({ start: 0, end: sizeBytes - 1 });
   const info = await call.store.put(call.target.key, bytes, {
     ...{ attributes, checksum: checksumOfCopy(call, source) },
@@ -108,7 +108,7 @@ export const copyPart: Operation = async (call) => {
   const partNumber = readPartNumber(call);
   const source = await openSource(call);
   const range = readSourceRange(call, source.info);
-  if (range.end - range.start >= LIMITS.objectPutBytesMax) throw new S3Error('EntityTooLarge');
+  if (range.end - range.start >= EDGE_LIMITS.objectPutBytesMax) throw new S3Error('EntityTooLarge');
   const { uploads } = call.store;
   const part = await uploads.putPart(uploadId, call.target.key, partNumber, source.read(range));
   const info = { etag: part.etag, modifiedAt: new Date() };

@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { checksumKindElements } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
 import { type ObjectCall, type Operation, quoted } from '../http/operation.ts';
@@ -39,7 +39,7 @@ function readRequest(call: ObjectCall, countName: string): ListRequest {
   if (encodingType !== undefined && encodingType !== 'url') {
     throw new S3Error('InvalidArgument', 'encoding-type must be url.');
   }
-  const max = LIMITS.keysPerListingMax;
+  const max = EDGE_LIMITS.keysPerListingMax;
   return {
     prefix: query.get('prefix') ?? '',
     delimiter: delimiter === '' ? undefined : delimiter,

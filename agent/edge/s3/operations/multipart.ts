@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { readAttributes } from '../http/attributes.ts';
 import {
   CHECKSUM_ALGORITHMS,
@@ -32,8 +32,11 @@ export function requiredParameter({ target }: ObjectCall, name: string): string 
 export function readPartNumber(call: ObjectCall): number {
   const text = requiredParameter(call, 'partNumber');
   const number = /^\d{1,5}$/u.test(text) ? Number(text) : 0;
-  if (number < 1 || number > LIMITS.partsPerUploadMax) {
-    throw new S3Error('InvalidArgument', `partNumber must be 1 to ${LIMITS.partsPerUploadMax}.`);
+  if (number < 1 || number > EDGE_LIMITS.partsPerUploadMax) {
+    throw new S3Error(
+      'InvalidArgument',
+      `partNumber must be 1 to ${EDGE_LIMITS.partsPerUploadMax}.`,
+    );
   }
   return number;
 }
@@ -71,7 +74,7 @@ export const partChecksumElement = (checksum: PartChecksum | undefined): XmlElem
 export const uploadPart: Operation = async (call) => {
   const uploadId = requiredParameter(call, 'uploadId');
   const partNumber = readPartNumber(call);
-  const { bytes, ...checks } = call.body.stream({ bytesMax: LIMITS.objectPutBytesMax });
+  const { bytes, ...checks } = call.body.stream({ bytesMax: EDGE_LIMITS.objectPutBytesMax });
   const { uploads } = call.store;
   const part = await uploads.putPart(uploadId, call.target.key, partNumber, bytes, checks);
   return { status: 200, headers: { etag: quoted(part.etag), ...partHeaders(part.checksum) } };
@@ -129,11 +132,11 @@ export const abortMultipartUpload: Operation = async (call) => {
 export const listParts: Operation = async (call) => {
   const { bucket, key } = call.target;
   const uploadId = requiredParameter(call, 'uploadId');
-  const max = LIMITS.keysPerListingMax;
+  const max = EDGE_LIMITS.keysPerListingMax;
   const limit = readCount(call, 'max-parts', { fallback: max, max });
   const after = readCount(call, 'part-number-marker', {
     fallback: 0,
-    max: LIMITS.partsPerUploadMax,
+    max: EDGE_LIMITS.partsPerUploadMax,
   });
   const { parts, isTruncated, checksum } = await call.store.uploads.listParts(uploadId, key, {
     after,

@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { header, type ObjectCall, type Operation } from '../http/operation.ts';
 import { assertVersion } from '../http/version-id.ts';
 import { checksumElementName, checksumElements } from '../protocol/checksum.ts';
@@ -31,8 +31,8 @@ function readNumber(call: ObjectCall, name: string, fallback: number): number {
 /** A page of the parts. Without their sizes only their number is told. */
 async function partElements(call: ObjectCall, file: OpenObject): Promise<XmlElement[]> {
   const limit = Math.min(
-    readNumber(call, 'x-amz-max-parts', LIMITS.keysPerListingMax),
-    LIMITS.keysPerListingMax,
+    readNumber(call, 'x-amz-max-parts', EDGE_LIMITS.keysPerListingMax),
+    EDGE_LIMITS.keysPerListingMax,
   );
   const marker = readNumber(call, 'x-amz-part-number-marker', 0);
   const count = element('PartsCount', file.partCount);

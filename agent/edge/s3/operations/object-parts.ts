@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { S3Error } from '../protocol/errors.ts';
 import type { ObjectCall } from '../http/operation.ts';
 import type { OpenObject } from '../store/object-info.ts';
@@ -21,8 +21,11 @@ export async function readPart(
     throw new S3Error('InvalidRequest', 'Range and partNumber cannot be used together.');
   }
   const number = /^\d{1,5}$/u.test(text) ? Number(text) : 0;
-  if (number < 1 || number > LIMITS.partsPerUploadMax) {
-    throw new S3Error('InvalidArgument', `partNumber must be 1 to ${LIMITS.partsPerUploadMax}.`);
+  if (number < 1 || number > EDGE_LIMITS.partsPerUploadMax) {
+    throw new S3Error(
+      'InvalidArgument',
+      `partNumber must be 1 to ${EDGE_LIMITS.partsPerUploadMax}.`,
+    );
   }
   if (number > Math.max(1, file.partCount)) {
     throw new S3Error('InvalidPartNumber', `The object has ${Math.max(1, file.partCount)} parts.`);

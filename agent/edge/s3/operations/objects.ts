@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { readAttributes } from '../http/attributes.ts';
 import type { ByteRange } from '../protocol/byte-ranges.ts';
 import { checksumHeaders } from '../protocol/checksum.ts';
@@ -86,7 +86,7 @@ export const getObject: Operation = async (call) => {
   // part of it lies is read from the open file.
   const file = query.has('partNumber')
     ? await call.store.open(key)
-    : await call.store.readOrOpen(key, LIMITS.objectReadAtOnceBytesMax);
+    : await call.store.readOrOpen(key, EDGE_LIMITS.objectReadAtOnceBytesMax);
   let isSent = false;
   try {
     const { status, headers, parts } = await respond(call, file, 'GET');
@@ -119,7 +119,7 @@ export const getObjectTagging: Operation = async ({ target, store }) => {
 };
 
 export const putObject: Operation = async (call) => {
-  const { bytes, ...checks } = call.body.stream({ bytesMax: LIMITS.objectPutBytesMax });
+  const { bytes, ...checks } = call.body.stream({ bytesMax: EDGE_LIMITS.objectPutBytesMax });
   const { etag, checksum } = await call.store.put(call.target.key, bytes, {
     ...checks,
     attributes: readAttributes(call),
@@ -130,7 +130,7 @@ export const putObject: Operation = async (call) => {
 
 /** AppendObject (docs/object-api.md): at most 1 MiB at a time, to a file that may not exist yet. */
 export const appendObject: Operation = async (call) => {
-  const body = await call.body.readAll({ bytesMax: LIMITS.objectAppendBytesMax });
+  const body = await call.body.readAll({ bytesMax: EDGE_LIMITS.objectAppendBytesMax });
   const { etag } = await call.store.append(call.target.key, body, readAttributes(call));
   return { status: 200, headers: { etag: quoted(etag) } };
 };

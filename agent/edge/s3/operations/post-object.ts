@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { BodyChecks } from '../auth/checksums.ts';
 import { checkPolicy, type PostForm } from '../auth/post-policy.ts';
 import { readAttributes } from '../http/attributes.ts';
@@ -102,7 +102,7 @@ export const postObject =
     if (policy !== undefined) {
       checkPolicy(policy, new Map([...form.fields, ['bucket', call.target.bucket], ['key', key]]));
     }
-    const [bytesMin, bytesMax] = policy?.lengthRange ?? [0, LIMITS.objectPutBytesMax];
+    const [bytesMin, bytesMax] = policy?.lengthRange ?? [0, EDGE_LIMITS.objectPutBytesMax];
     const checks = BodyChecks.read(Object.entries(headers).flat(), { kind: 'unsigned' });
     const length = { bytes: 0 };
     const file = call.body.readFile();

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import {
   addToMd5,
   changeMode,
@@ -109,7 +109,7 @@ async function keptMd5(fd: number, status: FileStatus): Promise<Buffer | undefin
 
 /** @returns undefined when the file is too long to be read for an append */
 async function md5Of(fd: number, { sizeBytes }: FileStatus): Promise<Buffer | undefined> {
-  if (sizeBytes > LIMITS.appendHashedBytesMax) return undefined;
+  if (sizeBytes > EDGE_LIMITS.appendHashedBytesMax) return undefined;
   const md5 = newMd5();
   const buffer = Buffer.alloc(Math.min(READ_BYTES, sizeBytes));
   for (let offset = 0; offset < sizeBytes;) {

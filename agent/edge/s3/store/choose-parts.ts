@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import type { ChecksumAlgorithm, ChecksumType, ObjectChecksum } from '../protocol/checksum.ts';
 import { S3Error } from '../protocol/errors.ts';
 import type { PartChecksum, StoredPart } from './upload-files.ts';
@@ -50,11 +50,11 @@ export function chooseParts(
     }
     chosen.push(found);
   }
-  if (chosen.slice(0, -1).some(({ sizeBytes }) => sizeBytes < LIMITS.partBytesMin)) {
+  if (chosen.slice(0, -1).some(({ sizeBytes }) => sizeBytes < EDGE_LIMITS.partBytesMin)) {
     throw new S3Error('EntityTooSmall');
   }
   const sizeBytes = chosen.reduce((sum, part) => sum + part.sizeBytes, 0);
-  if (sizeBytes > LIMITS.objectBytesMax) throw new S3Error('EntityTooLarge');
+  if (sizeBytes > EDGE_LIMITS.objectBytesMax) throw new S3Error('EntityTooLarge');
   if (expectedBytes !== undefined && expectedBytes !== sizeBytes) {
     throw new S3Error('InvalidRequest', `The parts have ${sizeBytes} bytes, not ${expectedBytes}.`);
   }

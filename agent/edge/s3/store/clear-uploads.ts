@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { ignoring } from '../../../../shared/errors.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { readdir, rm, stat } from '../../../disks/disk-calls.ts';
 import type { DiskLayout } from '../../../disks/disk-layout.ts';
 import { finishAppend, isAppendName } from './append-intent.ts';
@@ -47,13 +47,14 @@ export function mayBeExpired(name: string): boolean {
   const isDone = isDoneName(name);
   const uploadId = isDone ? uploadIdOf(name) : name;
   if (!isUploadId(uploadId)) return false;
-  const ageMsMax = isDone ? LIMITS.uploadAnswerAgeMsMax : LIMITS.uploadAgeMsMax;
+  const ageMsMax = isDone ? EDGE_LIMITS.uploadAnswerAgeMsMax : EDGE_LIMITS.uploadAgeMsMax;
   return Date.now() - initiatedAtOf(uploadId).getTime() > ageMsMax;
 }
 
 async function isExpired(uploads: string, name: string): Promise<boolean> {
-  if (isUploadId(name)) return Date.now() - initiatedAtOf(name).getTime() > LIMITS.uploadAgeMsMax;
+  if (isUploadId(name))
+    return Date.now() - initiatedAtOf(name).getTime() > EDGE_LIMITS.uploadAgeMsMax;
   if (!isDoneName(name)) return false;
   const found = await stat(join(uploads, name)).catch(ignoring('ENOENT'));
-  return found !== undefined && Date.now() - found.mtimeMs > LIMITS.uploadAnswerAgeMsMax;
+  return found !== undefined && Date.now() - found.mtimeMs > EDGE_LIMITS.uploadAnswerAgeMsMax;
 }

@@ -1,3 +1,4 @@
+import { EDGE_LIMITS } from '../../limits.ts';
 import { LIMITS } from '../../../../shared/limits.ts';
 import { S3Error } from '../protocol/errors.ts';
 
@@ -13,7 +14,10 @@ export interface ObjectPath {
 }
 
 /** @throws S3Error `InvalidArgument`, `KeyTooLongError` (docs/object-api.md, Errors) */
-export function parseKey(key: string, bytesMax: number = LIMITS.objectKeyBytesMax): ObjectPath {
+export function parseKey(
+  key: string,
+  bytesMax: number = EDGE_LIMITS.objectKeyBytesMax,
+): ObjectPath {
   if (Buffer.byteLength(key) > bytesMax) throw new S3Error('KeyTooLongError');
   const isDirectory = key.endsWith('/');
   const path = isDirectory ? key.slice(0, -1) : key;
@@ -22,8 +26,11 @@ export function parseKey(key: string, bytesMax: number = LIMITS.objectKeyBytesMa
     if (!isName(segment)) {
       throw new S3Error('InvalidArgument', 'A segment of the key is not a valid file name.');
     }
-    if (Buffer.byteLength(segment) > LIMITS.objectNameBytesMax) {
-      throw new S3Error('KeyTooLongError', `A segment exceeds ${LIMITS.objectNameBytesMax} bytes.`);
+    if (Buffer.byteLength(segment) > EDGE_LIMITS.objectNameBytesMax) {
+      throw new S3Error(
+        'KeyTooLongError',
+        `A segment exceeds ${EDGE_LIMITS.objectNameBytesMax} bytes.`,
+      );
     }
   }
   const name = segments.pop() ?? '';

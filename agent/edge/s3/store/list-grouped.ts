@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { groupOfKey } from './keys.ts';
 import {
   type ListedEntry,
@@ -14,8 +14,8 @@ const PAST = Buffer.of(0xff);
 
 /**
  * Lists one page with a delimiter other than a slash. Directories do not help then: every key with
- * the prefix is walked over, at most {@link LIMITS.keysWalkedPerPageMax} of them for a page, which
- * then ends early.
+ * the prefix is walked over, at most {@link EDGE_LIMITS.keysWalkedPerPageMax} of them for a page,
+ * which then ends early.
  */
 export async function listGrouped(contents: string, request: ListRequest): Promise<ObjectPage> {
   const { prefix, delimiter, limit, after } = request;
@@ -26,10 +26,10 @@ export async function listGrouped(contents: string, request: ListRequest): Promi
   const entries: ListedEntry[] = [];
   // A directory is read through for each run of names, so a small page must not make the runs
   // short.
-  const keys = { ...request, delimiter: undefined, limit: LIMITS.keysPerListingMax };
+  const keys = { ...request, delimiter: undefined, limit: EDGE_LIMITS.keysPerListingMax };
   let walked = 0;
   for await (const entry of walk(contents, keys, start)) {
-    if (walked === LIMITS.keysWalkedPerPageMax) return pageOf(entries, true);
+    if (walked === EDGE_LIMITS.keysWalkedPerPageMax) return pageOf(entries, true);
     walked += 1;
     const common = groupOfKey(nameOf(entry), prefix, delimiter);
     const last = entries.at(-1);

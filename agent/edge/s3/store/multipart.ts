@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { join } from 'node:path';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../limits.ts';
 import { digestMd5, readdir, syncFile } from '../../../disks/disk-calls.ts';
 import type { DiskLayout } from '../../../disks/disk-layout.ts';
 import { Checksum, type ChecksumKind } from '../protocol/checksum.ts';
@@ -77,10 +77,10 @@ export class MultipartUploads {
     }
     checkAttributes(attributes);
     return asS3(async () => {
-      if ((await this.#count()) >= LIMITS.uploadsPerDiskMax) {
+      if ((await this.#count()) >= EDGE_LIMITS.uploadsPerDiskMax) {
         throw new S3Error(
           'InvalidRequest',
-          `${LIMITS.uploadsPerDiskMax} uploads are under way on this disk.`,
+          `${EDGE_LIMITS.uploadsPerDiskMax} uploads are under way on this disk.`,
         );
       }
       return createUpload(this.#disk.uploads, { key, attributes, checksum });
@@ -95,8 +95,15 @@ export class MultipartUploads {
     body: AsyncIterable<Buffer>,
     { checksum: given, verify }: PartOptions = {},
   ): Promise<Pick<StoredPart, 'etag' | 'sizeBytes' | 'checksum'>> {
-    if (!Number.isInteger(partNumber) || partNumber < 1 || partNumber > LIMITS.partsPerUploadMax) {
-      throw new S3Error('InvalidArgument', `Part numbers are 1 to ${LIMITS.partsPerUploadMax}.`);
+    if (
+      !Number.isInteger(partNumber) ||
+      partNumber < 1 ||
+      partNumber > EDGE_LIMITS.partsPerUploadMax
+    ) {
+      throw new S3Error(
+        'InvalidArgument',
+        `Part numbers are 1 to ${EDGE_LIMITS.partsPerUploadMax}.`,
+      );
     }
     const { uploads } = this.#disk;
     return asS3(async () => {
@@ -139,7 +146,7 @@ export class MultipartUploads {
       const answer = await findAnswer(uploads, uploadId);
       if (answer?.key === key && answer.partsDigest === partsDigest) return answer.info;
       const upload = await readUpload(uploads, uploadId, key);
-      const stored = await storedParts(uploads, uploadId, 0, LIMITS.partsPerUploadMax);
+      const stored = await storedParts(uploads, uploadId, 0, EDGE_LIMITS.partsPerUploadMax);
       const chosen = chooseParts(stored, parts, expected);
       const work = { uploadId, upload, target, chosen, expected, partsDigest, precondition };
       return this.#complete(work);
@@ -197,7 +204,7 @@ export class MultipartUploads {
     return asS3(async () => {
       const { uploads } = this.#disk;
       const { checksum } = await readUpload(uploads, uploadId, key);
-      const stored = await storedParts(uploads, uploadId, after, LIMITS.partsPerUploadMax);
+      const stored = await storedParts(uploads, uploadId, after, EDGE_LIMITS.partsPerUploadMax);
       const parts = newestOfEach(stored);
       const isTruncated = parts.length > limit && limit > 0;
       return { parts: parts.slice(0, limit), isTruncated, checksum };
@@ -214,7 +221,7 @@ export class MultipartUploads {
     const { uploads } = this.#disk;
     const names = await readdir(uploads);
     const count = names.filter(isUploadId).length;
-    if (count < LIMITS.uploadsPerDiskMax && !names.some(mayBeExpired)) return count;
+    if (count < EDGE_LIMITS.uploadsPerDiskMax && !names.some(mayBeExpired)) return count;
     return expireUploads(uploads);
   }
 

@@ -1,7 +1,7 @@
 /* Listings of storage that somebody else has, and that need not end. */
 import test from 'ava';
 import { ListingBounds } from '../../../../agent/disks/buckets/listing-bounds.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { DISK_LIMITS } from '../../../../agent/disks/limits.ts';
 
 const objectOf = (key: string) => ({ key, sizeBytes: 0, etag: '"e"', modifiedMs: 0 });
 
@@ -19,7 +19,7 @@ function take(page: readonly ReturnType<typeof objectOf>[], count: number): numb
 }
 
 test('a listing of as many pages and keys as are allowed is taken, and no more', (t) => {
-  const { bucketPagesMax: pages, bucketKeysMax: keys, bucketKeyBytesMax: bytes } = LIMITS;
+  const { bucketPagesMax: pages, bucketKeysMax: keys, bucketKeyBytesMax: bytes } = DISK_LIMITS;
   t.is(take([], pages + 1), pages);
   const folders = Array.from({ length: 1_000 }, (_, number) => objectOf(`${number}/`));
   t.is(take(folders, pages), keys / folders.length);

@@ -12,7 +12,7 @@ import { runInNewContext } from 'node:vm';
 import anyTest, { type TestFn } from 'ava';
 import { WebSocketServer } from 'ws';
 import { Session } from '../../../../agent/edge/connections/session.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../../../agent/edge/limits.ts';
 import { createLogger } from '../../../../shared/log.ts';
 import { KiB, MiB } from '../../../../shared/units.ts';
 import { type GuestProcesses, startProcesses } from '../../../helpers/guest-processes.ts';
@@ -149,7 +149,7 @@ test('output waits at the window of a client that reads nothing, which is droppe
 
   const passed = performance.now.bind(performance);
   try {
-    performance.now = () => passed() + LIMITS.sessionStallMsMax + 1;
+    performance.now = () => passed() + EDGE_LIMITS.sessionStallMsMax + 1;
     for (const session of sessions) session.dropIfOver();
   } finally {
     performance.now = passed;
@@ -175,7 +175,7 @@ test('output waits at the window of a client that reads nothing, which is droppe
 
 test('a client that sends far ahead of what the process takes is refused', async (t) => {
   const session = await open(t.context, { type: 'start', command: 'sleep 1000' });
-  const half = Buffer.alloc(LIMITS.sessionInputWindowBytes / 2);
+  const half = Buffer.alloc(EDGE_LIMITS.sessionInputWindowBytes / 2);
   session.write(frameAt(0, half));
   session.write(frameAt(half.length, half));
   session.write(frameAt(2 * half.length, half));
@@ -325,7 +325,7 @@ test('a client of version 1 is not read when as much waits as may, and is never 
   const session = await open(t.context, { version: 1, type: 'start', command });
   await session.until(() => session.text === 'ready\n');
   const serverSocket = t.context.serverSockets.at(-1);
-  const frame = Buffer.alloc(LIMITS.sessionMessageBytesMax);
+  const frame = Buffer.alloc(EDGE_LIMITS.sessionMessageBytesMax);
   session.write(frame.subarray(0, MiB));
   for (let sent = 0; sent < 5; sent += 1) session.write(frame);
   session.say({ type: 'close_stdin' });

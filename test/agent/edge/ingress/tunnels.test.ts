@@ -8,7 +8,7 @@ import test, { type ExecutionContext } from 'ava';
 import { Doors } from '../../../../agent/edge/ingress/doors.ts';
 import { TunnelServer, tunnelTo } from '../../../../agent/edge/ingress/tunnels.ts';
 import { newAccountId, newHostId, newSandboxId } from '../../../../shared/ids.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../../../agent/edge/limits.ts';
 import { createLogger } from '../../../../shared/log.ts';
 import { KiB } from '../../../../shared/units.ts';
 
@@ -91,7 +91,7 @@ test('a guest that ends its connection loses none of what its caller is slow to 
 });
 
 test('a sandbox of another host has as long to come up as one of this host', async (t) => {
-  const wakeMs = LIMITS.ingressOpenMsMax + 500;
+  const wakeMs = EDGE_LIMITS.ingressOpenMsMax + 500;
   const socket = await open(await startOwner(t, (guest) => guest.end('bye'), wakeMs));
   socket.write('go');
   t.is(String(await buffer(socket)), 'bye');

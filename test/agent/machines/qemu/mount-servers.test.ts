@@ -4,13 +4,13 @@ import { pino } from 'pino';
 import { MountServers } from '../../../../agent/machines/qemu/mount-servers.ts';
 import { planSlot } from '../../../../agent/network/slots/slot.ts';
 import { newDiskId, newHostId } from '../../../../shared/ids.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { MACHINE_LIMITS } from '../../../../agent/machines/limits.ts';
 import { FakeTime } from '../../../helpers/fake-time.ts';
 import { machineSpec } from '../../../helpers/machine-spec.ts';
 
 const { serial: test } = anyTest;
 const log = pino({ level: 'silent' });
-const lookMs = LIMITS.nfsServerLookMs;
+const lookMs = MACHINE_LIMITS.nfsServerLookMs;
 const never = new Promise<never>(() => undefined);
 
 const mount = { diskId: newDiskId(), path: '/mnt/data', subdirectory: '', readOnly: false };

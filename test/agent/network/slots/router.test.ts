@@ -7,7 +7,7 @@ import { createServer, type AddressInfo, Socket } from 'node:net';
 import anyTest, { type TestFn } from 'ava';
 import { EGRESS_PORT } from '../../../../agent/network/slots/router-plan.ts';
 import { native } from '../../../../agent/native/native.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { NETWORK_LIMITS } from '../../../../agent/network/limits.ts';
 import { Outside } from '../../../helpers/outside.ts';
 import { RoutedHost } from '../../../helpers/routed-host.ts';
 import { probe, TestPeer, withinSlot } from '../../../helpers/slots.ts';
@@ -113,7 +113,7 @@ test('a guest has so many connections at most, and its neighbours theirs', async
   const [slot, neighbour] = [await host.pool.lease(), await host.pool.lease()];
   await using peer = await TestPeer.on(slot);
   await using other = await TestPeer.on(neighbour);
-  const most = LIMITS.connectionsPerSandboxMax;
+  const most = NETWORK_LIMITS.connectionsPerSandboxMax;
   const target = [outside.address(0), '7001'];
   t.is(Number(await peer.run('many-connections.py', ...target, String(most + 10))), most);
   t.is(Number(await other.run('many-connections.py', ...target, '10')), 10);

@@ -5,7 +5,7 @@
 import anyTest, { type TestFn } from 'ava';
 import { NAMES_PORT } from '../../../../agent/network/slots/router-plan.ts';
 import type { SlotPlan } from '../../../../agent/network/slots/slot.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { NETWORK_LIMITS } from '../../../../agent/network/limits.ts';
 import { parseNetworkPolicy } from '../../../../shared/network/parse-policy.ts';
 import { Outside } from '../../../helpers/outside.ts';
 import { RoutedHost } from '../../../helpers/routed-host.ts';
@@ -61,7 +61,7 @@ test('a guest has so many unanswered questions at most, and its neighbours their
   await using other = await TestPeer.on(neighbour);
   const [ofSlot, ofNeighbour] = [await Counter.of(host, slot), await Counter.of(host, neighbour)];
   await peer.run('many-questions.py', slot.gatewayAddress, 'ids', String(MANY));
-  const most = LIMITS.dnsQuestionsPerSandboxMax;
+  const most = NETWORK_LIMITS.dnsQuestionsPerSandboxMax;
   const seen = await ofSlot.read();
   t.true(seen >= most && seen < MANY, String(seen));
   t.is(await ofNeighbour.read(), 0);
@@ -76,7 +76,7 @@ test('questions that are answered make room for others, the slot’s own resolve
   await using host = await RoutedHost.open(outside);
   const slot = await host.pool.lease();
   await using peer = await TestPeer.on(slot);
-  const count = LIMITS.dnsQuestionsPerSandboxMax + 100;
+  const count = NETWORK_LIMITS.dnsQuestionsPerSandboxMax + 100;
   const ask = async (): Promise<number> =>
     Number(await peer.run('many-questions.py', slot.gatewayAddress, 'turns', String(count)));
   t.is(await ask(), count);
@@ -164,12 +164,15 @@ test('a guest opens so many connections at once at most, and its neighbours thei
   const [slot, neighbour] = [await host.pool.lease(), await host.pool.lease()];
   await using peer = await TestPeer.on(slot);
   await using other = await TestPeer.on(neighbour);
-  const attempts = LIMITS.newConnectionsBurstMax + 2000;
+  const attempts = NETWORK_LIMITS.newConnectionsBurstMax + 2000;
   const attempt = async (from: TestPeer, count: number): Promise<number> =>
     Number(await from.run('many-attempts.py', outside.address(0), '7009', String(count)));
   const answered = await attempt(peer, attempts);
   // They have ended, so that none of them counts as a connection.
-  t.true(answered > LIMITS.connectionsPerSandboxMax && answered < attempts, String(answered));
+  t.true(
+    answered > NETWORK_LIMITS.connectionsPerSandboxMax && answered < attempts,
+    String(answered),
+  );
   t.is(await attempt(other, 100), 100);
 });
 

@@ -16,7 +16,7 @@ import {
   removeExecOutput,
 } from '../../../../agent/sandboxes/execs/exec-output.ts';
 import { onAnyThread } from '../../../../agent/sandboxes/execs/shared-threads.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../../../../agent/sandboxes/limits.ts';
 import { mountSmall } from '../../../helpers/small-storage.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
 import { KiB, MiB } from '../../../../shared/units.ts';
@@ -75,14 +75,14 @@ test('of much output the newest is kept, in files that do not grow', async (t) =
   for (const piece of pieces) await output.append(1, output.end, piece);
   const whole = Buffer.concat(pieces);
   const { stdout } = await readExecOutput(placeAt(directory.path), id);
-  t.true(stdout.length >= LIMITS.sandboxExecOutputBytes);
+  t.true(stdout.length >= SANDBOX_LIMITS.sandboxExecOutputBytes);
   t.true(whole.subarray(-stdout.length).equals(stdout));
   t.is(output.droppedBytes, whole.length - stdout.length);
   const files = await readdir(directory.path);
   t.true(files.length <= 2);
   for (const file of files) {
     const { size } = await stat(join(directory.path, file));
-    t.true(size < LIMITS.sandboxExecOutputBytes + 65 * KiB);
+    t.true(size < SANDBOX_LIMITS.sandboxExecOutputBytes + 65 * KiB);
   }
   await output.close();
 });
@@ -159,7 +159,7 @@ test('a failed begin or removal of a segment is made up for when the output come
   await using directory = await temporaryDirectory();
   const id = randomUUID();
   const output = await ExecOutput.open(placeAt(directory.path), id);
-  const full = Buffer.alloc(LIMITS.sandboxExecOutputBytes, 'a');
+  const full = Buffer.alloc(SANDBOX_LIMITS.sandboxExecOutputBytes, 'a');
   await output.append(1, 0, full);
   const second = join(directory.path, `${id}.${full.length}`);
   await mkdir(second); // Opening it fails.

@@ -9,7 +9,8 @@ import { promisify } from 'node:util';
 import test from 'ava';
 import type { GuestChannel } from '../../../../agent/machines/guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../../../../agent/machines/guest-link/guest-errors.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../../../../agent/sandboxes/limits.ts';
+import { SCHEMA_LIMITS } from '../../../../shared/schemas/limits.ts';
 import {
   GUEST_LIMITS,
   type GuestFrame,
@@ -172,7 +173,7 @@ test('a command that the guest has no place for is refused before it is accepted
 test('long commands are listed by their beginnings, and shown whole', async (t) => {
   await using opened = await openExecs();
   const { execs } = opened;
-  const lengthMax = LIMITS.sandboxCommandListedMax;
+  const lengthMax = SANDBOX_LIMITS.sandboxCommandListedMax;
   const [short, long] = ['x'.repeat(lengthMax), `${'ü'.repeat(lengthMax)}y`];
   const [{ row: whole }, { row: cut }] = [
     await execs.begin(spec(short)),
@@ -194,7 +195,7 @@ test('an agent with little memory takes up commands that have very long texts', 
   await using opened = await openExecs();
   const { journal, sandboxId, journalPath, output } = opened;
   // A character above U+00FF makes each of the others take two bytes in memory: 100 MiB in all.
-  const command = `${'x'.repeat(LIMITS.commandBytesMax - 2)}ā`;
+  const command = `${'x'.repeat(SCHEMA_LIMITS.commandBytesMax - 2)}ā`;
   const count = 50;
   for (let index = 0; index < count; index += 1) {
     await journal.beginExec({

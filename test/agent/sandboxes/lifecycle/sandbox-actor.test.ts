@@ -5,7 +5,8 @@ import type { SandboxActor } from '../../../../agent/sandboxes/lifecycle/sandbox
 import { interceptFailpoints } from '../../../../agent/system/failpoint.ts';
 import { AppError } from '../../../../shared/errors.ts';
 import { newDiskId, newSandboxId } from '../../../../shared/ids.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../../../../agent/sandboxes/limits.ts';
+import { SYSTEM_LIMITS } from '../../../../agent/system/limits.ts';
 import { startRedis } from '../../../helpers/redis.ts';
 import { TimedSandboxes } from '../../../helpers/timed-sandboxes.ts';
 
@@ -57,7 +58,7 @@ test('the end of a machine that is told in the next session does not end that', 
     await gate(point, id);
   };
   await actor.stop();
-  await time.pass(LIMITS.sandboxStopGraceMs + 60_000); // Nobody tells its end, so it is overdue.
+  await time.pass(SANDBOX_LIMITS.sandboxStopGraceMs + 60_000); // Nobody tells its end, so it is overdue.
   await host.until(actor, 'stopped');
   await actor.start();
   await host.until(actor, 'running');
@@ -161,7 +162,7 @@ test('a sandbox that starts again before it was cleaned up has another slot', as
 });
 
 for (const [what, deadlineMs] of [
-  ['start', 60_000 + LIMITS.sandboxKillMsMax],
+  ['start', 60_000 + SANDBOX_LIMITS.sandboxKillMsMax],
   ['pause that failed', copyMsMax(256)],
 ] as const)
   test(`a machine runs on whose ${what} was being journalled when its time was up`, async (t) => {
@@ -226,7 +227,7 @@ test('a start that fails gives capacity back at once, and disks as soon as they 
   t.is(hosted.mounts.failures, 0);
   t.is(hosted.load.memoryMibUsed, 0);
   t.is(hosted.mounts.held.size, 1);
-  await time.pass(LIMITS.removalRetryMsMax);
+  await time.pass(SYSTEM_LIMITS.removalRetryMsMax);
   await time.until('its disk to be released', () => hosted.mounts.held.size === 0);
   t.is(actor.row.state, 'stopped');
 });
@@ -241,10 +242,10 @@ test('a sandbox ends whose disk another host got, also if its next agent finds o
   hosted.mounts.holding = () => Promise.reject(error);
   await hosted.startAgent();
   const actor = host.find(id);
-  await time.pass(LIMITS.removalRetryMsMin * 5);
+  await time.pass(SYSTEM_LIMITS.removalRetryMsMin * 5);
   t.is(actor.row.state, 'running', 'nothing can happen to its disk');
   error = new AppError('disk_moved', 'another host has taken the disk');
-  await time.pass(LIMITS.removalRetryMsMin * 10);
+  await time.pass(SYSTEM_LIMITS.removalRetryMsMin * 10);
   await host.until(actor, 'failed');
   t.is(actor.row.exitReason, 'killed_by_host');
   t.regex(actor.row.exitMessage ?? '', /given to another host/u);
@@ -306,7 +307,7 @@ for (const { when, lose } of [
       await hosted.stopAgent();
       hosted.mounts.holding = () => Promise.reject(away);
       await hosted.startAgent();
-      await time.pass(LIMITS.removalRetryMsMin * 5);
+      await time.pass(SYSTEM_LIMITS.removalRetryMsMin * 5);
       hosted.mounts.holding = () => Promise.reject(moved);
     },
   },
@@ -321,7 +322,7 @@ for (const { when, lose } of [
     const { hosted, time } = host;
     t.is(hosted.mounts.held.size, 1);
     await lose(host, actor);
-    await time.pass(LIMITS.removalRetryMsMin * 20);
+    await time.pass(SYSTEM_LIMITS.removalRetryMsMin * 20);
     const { row } = host.find(actor.id);
     t.like(row, { state: 'stopped', exitReason: 'killed_by_host', slot: undefined });
     t.regex(row.exitMessage ?? '', /given to another host/u);
@@ -356,7 +357,7 @@ test('a sandbox whose memory is in files stays paused when its disk was lost', a
   const actor = await createPaused(host);
   t.is(hosted.mounts.held.size, 1);
   hosted.mounts.lose(actor.id);
-  await time.pass(LIMITS.removalRetryMsMin * 5);
+  await time.pass(SYSTEM_LIMITS.removalRetryMsMin * 5);
   t.is(actor.row.state, 'paused');
   t.is(hosted.mounts.held.size, 0);
 });

@@ -2,7 +2,7 @@
 import { setImmediate } from 'node:timers/promises';
 import anyTest from 'ava';
 import { interceptFailpoints } from '../../../../agent/system/failpoint.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../../../../agent/sandboxes/limits.ts';
 import type { NetworkPolicy } from '../../../../shared/schemas/network-policy.ts';
 import { startRedis } from '../../../helpers/redis.ts';
 import { TimedSandboxes } from '../../../helpers/timed-sandboxes.ts';
@@ -247,6 +247,6 @@ test('a limit counts again when the pause fails that has waited for requests', a
   });
   over.resolve();
   await time.until('the failure', () => failures === 1);
-  await time.pass(LIMITS.sandboxPauseRetryMs);
+  await time.pass(SANDBOX_LIMITS.sandboxPauseRetryMs);
   await host.until(actor, 'paused');
 });

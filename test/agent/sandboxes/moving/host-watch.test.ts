@@ -8,13 +8,13 @@ import { SharedStorage } from '../../../../agent/sandboxes/moving/shared-storage
 import { takeLock } from '../../../../agent/system/file-lock.ts';
 import { openDirectory } from '../../../../shared/directory/directory.ts';
 import { newHostId, newSandboxId } from '../../../../shared/ids.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
 import type { HostReport } from '../../../../shared/schemas/host.ts';
 import { startRedis } from '../../../helpers/redis.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
 import { waitFor } from '../../../helpers/wait.ts';
+import { DIRECTORY_LIMITS } from '../../../../shared/directory/limits.ts';
 
-Object.assign(LIMITS, { hostTtlMs: 20 }); // A host is silent at once.
+Object.assign(DIRECTORY_LIMITS, { hostTtlMs: 20 }); // A host is silent at once.
 
 const LONG_AGO: HostReport = {
   ...{ version: '1.0.0', order: 'up', vcpus: 8, vcpusFree: 8, memoryMib: 1, memoryMibFree: 1 },

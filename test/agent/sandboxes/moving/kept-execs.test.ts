@@ -6,7 +6,8 @@ import test from 'ava';
 import type { SandboxExecRow } from '../../../../agent/system/journal/sandbox-journal.ts';
 import { KeptExecs, readExecs } from '../../../../agent/sandboxes/moving/kept-execs.ts';
 import { newSandboxId } from '../../../../shared/ids.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../../../../agent/sandboxes/limits.ts';
+import { SCHEMA_LIMITS } from '../../../../shared/schemas/limits.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
 
 const KEYS = [randomBytes(32)] as const;
@@ -97,11 +98,11 @@ test('many commands at once are written together, and the file does not grow wit
   t.true(lines <= 3, `${lines} lines`);
   journal.push(...together.map(ended));
   let bytesMax = 0;
-  for (let index = 0; index < 10 * LIMITS.sandboxExecsListedMax; index += 1) {
+  for (let index = 0; index < 10 * SANDBOX_LIMITS.sandboxExecsListedMax; index += 1) {
     await kept.keep(running(sandbox.id));
     bytesMax = Math.max(bytesMax, (await stat(file)).size);
   }
-  t.true(bytesMax < 1024 * 5 * LIMITS.sandboxExecsListedMax, `${bytesMax} bytes`);
+  t.true(bytesMax < 1024 * 5 * SANDBOX_LIMITS.sandboxExecsListedMax, `${bytesMax} bytes`);
   t.true((await machine.states()).includes(`${together[0]?.id} completed`));
 });
 
@@ -109,7 +110,7 @@ test('long commands are sealed one by one, since nothing else happens meanwhile'
   await using machine = await newMachine();
   const { journal, sandbox, file } = machine;
   // JSON has six bytes for each of these.
-  const command = '\u0001'.repeat(LIMITS.commandBytesMax);
+  const command = '\u0001'.repeat(SCHEMA_LIMITS.commandBytesMax);
   journal.push(...Array.from({ length: 4 }, () => ended(running(sandbox.id, command))));
   const kept = machine.open();
   await kept.complete();

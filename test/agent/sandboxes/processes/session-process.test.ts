@@ -3,7 +3,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import test from 'ava';
 import { SessionProcess } from '../../../../agent/sandboxes/processes/session-process.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { SANDBOX_LIMITS } from '../../../../agent/sandboxes/limits.ts';
 import { MiB } from '../../../../shared/units.ts';
 
 setFlagsFromString('--expose-gc');
@@ -27,7 +27,7 @@ test('a process keeps as much of its command as is listed, and one character', (
   );
   const grownBytes = usedBytes() - before;
   t.true(grownBytes < 2 * MiB, `${grownBytes} bytes for ${processes.length} processes`);
-  const kept = LIMITS.sandboxCommandListedMax + 1;
+  const kept = SANDBOX_LIMITS.sandboxCommandListedMax + 1;
   for (const { command } of processes) t.is(command, longCommand().slice(0, kept));
   const short = new SessionProcess(randomUUID(), waiting, { command: 'echo Ž' });
   t.is(short.command, 'echo Ž');

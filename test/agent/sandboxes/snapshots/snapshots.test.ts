@@ -6,7 +6,7 @@ import type { NewFromSnapshot } from '../../../../agent/sandboxes/lifecycle/new-
 import type { SandboxActor } from '../../../../agent/sandboxes/lifecycle/sandbox-actor.ts';
 import type { Snapshot } from '../../../../agent/sandboxes/snapshots/snapshot.ts';
 import { Snapshots } from '../../../../shared/directory/snapshots.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { SYSTEM_LIMITS } from '../../../../agent/system/limits.ts';
 import { parseNetworkPolicy } from '../../../../shared/network/parse-policy.ts';
 import { UNKNOWN_HOOK } from '../../../helpers/in-memory-guest.ts';
 import { startRedis } from '../../../helpers/redis.ts';
@@ -198,7 +198,7 @@ test('a snapshot whose end cannot be journalled fails once it can, and is delete
   await time.until('both failures', () => failing.size === 0);
   const deleting = (): Promise<unknown> => hosted.registry.deleteSnapshot(snapshotRefOf(snapshot));
   await t.throwsAsync(deleting(), { code: 'snapshot_not_ready' });
-  await time.pass(LIMITS.removalRetryMsMax);
+  await time.pass(SYSTEM_LIMITS.removalRetryMsMax);
   await time.until('its end', () => snapshot.record.status === 'failed');
   t.is(await deleting(), undefined);
   t.deepEqual(hosted.machines.list(), [source.id]);

@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import test from 'ava';
 import { FairTurns, type Turn } from '../../../../agent/system/queues/fair-turns.ts';
 import { AppError } from '../../../../shared/errors.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { COMMAND_LIMITS } from '../../../../agent/commands/limits.ts';
 
 const never = new AbortController().signal;
 
@@ -14,8 +14,11 @@ const newTurns = (
   new FairTurns({
     count,
     perAccountMax,
-    waiting: { count: LIMITS.execsWaitingMax, perAccountMax: LIMITS.execsWaitingPerAccountMax },
-    waitMsMax: LIMITS.execWaitMsMax,
+    waiting: {
+      count: COMMAND_LIMITS.execsWaitingMax,
+      perAccountMax: COMMAND_LIMITS.execsWaitingPerAccountMax,
+    },
+    waitMsMax: COMMAND_LIMITS.execWaitMsMax,
     refusal: 'too many',
   });
 
@@ -104,7 +107,7 @@ test('a request that has waited for too long leaves the queue and is refused', a
   const turns = newTurns(1);
   const running = await turns.acquire('a', undefined);
   const waiting = turns.acquire('b', undefined, 20);
-  const behind = turns.acquire('b', undefined, LIMITS.execWaitMsMax);
+  const behind = turns.acquire('b', undefined, COMMAND_LIMITS.execWaitMsMax);
   await t.throwsAsync(waiting, { code: 'no_capacity', message: 'too many' });
   t.is(turns.waiting, 1);
   running.release();
@@ -117,7 +120,7 @@ test('an account with too many waiting commands is refused while another account
   const running = await turns.acquire('a', never);
   const waiting: Promise<Turn>[] = [];
   let refusal: unknown;
-  for (let i = 0; i <= LIMITS.execsWaitingPerAccountMax && refusal === undefined; i += 1) {
+  for (let i = 0; i <= COMMAND_LIMITS.execsWaitingPerAccountMax && refusal === undefined; i += 1) {
     const attempt = turns.acquire('a', never);
     const refused = await Promise.race([
       attempt.then(

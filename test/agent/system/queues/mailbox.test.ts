@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import test from 'ava';
 import * as fc from '../../../helpers/fast-check.ts';
 import { Mailbox } from '../../../../agent/system/queues/mailbox.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { SYSTEM_LIMITS } from '../../../../agent/system/limits.ts';
 
 test('messages are handled one at a time, in the order in which they were sent', async (t) => {
   const property = fc.asyncProperty(fc.array(fc.nat(3), { maxLength: 50 }), async (turns) => {
@@ -36,7 +36,7 @@ test('a message that fails tells its sender and nobody else', async (t) => {
 test('a full mailbox refuses, and takes messages again when there is room', async (t) => {
   const mailbox = new Mailbox();
   const gate = Promise.withResolvers<void>();
-  const sent = Array.from({ length: LIMITS.mailboxLengthMax }, () =>
+  const sent = Array.from({ length: SYSTEM_LIMITS.mailboxLengthMax }, () =>
     mailbox.send(() => gate.promise),
   );
   await t.throwsAsync(

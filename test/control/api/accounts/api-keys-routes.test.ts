@@ -1,6 +1,6 @@
 import { keys } from '../../../../shared/directory/keys.ts';
 import { orderedMember } from '../../../../shared/directory/page.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../../shared/directory/limits.ts';
 import type { ApiKey } from '../../../../shared/schemas/api-key.ts';
 import { sha256 } from '../../../../shared/secrets.ts';
 import { ApiClient } from '../../../helpers/api.ts';
@@ -170,7 +170,7 @@ test('an account at its limit is told to delete a key', async (t) => {
   const redis = await stack.redisClient();
   const accountId = await redis.hget(keys.apiKey(sha256(api.key)), 'accountId');
   const now = new Date().toISOString();
-  const members = Array.from({ length: LIMITS.apiKeysPerAccountMax - 1 }, (_, i) => [
+  const members = Array.from({ length: DIRECTORY_LIMITS.apiKeysPerAccountMax - 1 }, (_, i) => [
     0,
     orderedMember(now, String(i)),
   ]);

@@ -1,4 +1,4 @@
-import { LIMITS } from '../../../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../../../shared/schemas/limits.ts';
 import type { Disk } from '../../../../shared/schemas/disk.ts';
 import { createDisk, exec, readManifest } from '../../../helpers/disks.ts';
 import { stackTest } from '../../../helpers/stack-test.ts';
@@ -84,7 +84,10 @@ test(bad, ['167772161/8']);
 test(bad, ['fe80::1%eth0']);
 test(
   bad,
-  Array.from({ length: LIMITS.allowedIpsPerDiskMax + 1 }, (_, i) => `10.0.${i >> 8}.${i & 255}`),
+  Array.from(
+    { length: SCHEMA_LIMITS.allowedIpsPerDiskMax + 1 },
+    (_, i) => `10.0.${i >> 8}.${i & 255}`,
+  ),
 );
 
 test('a body without the list is refused', async (t) => {

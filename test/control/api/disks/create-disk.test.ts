@@ -2,7 +2,7 @@ import { access } from 'node:fs/promises';
 import { join } from 'node:path';
 import { keys } from '../../../../shared/directory/keys.ts';
 import { orderedMember } from '../../../../shared/directory/page.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../../shared/directory/limits.ts';
 import type { CreatedDisk, Disk } from '../../../../shared/schemas/disk.ts';
 import { createDisk, diskFolder, exec, newName, readManifest } from '../../../helpers/disks.ts';
 import { stackTest } from '../../../helpers/stack-test.ts';
@@ -266,7 +266,7 @@ test('an account at its limit is told to delete a disk', async (t) => {
   const redis = await stack.redisClient();
   const { accountId } = await readManifest(stack, id);
   const now = new Date().toISOString();
-  const members = Array.from({ length: LIMITS.disksPerAccountMax - 1 }, (_, i) => [
+  const members = Array.from({ length: DIRECTORY_LIMITS.disksPerAccountMax - 1 }, (_, i) => [
     0,
     orderedMember(now, `dsk-${String(i).padStart(16, '0')}`),
   ]);

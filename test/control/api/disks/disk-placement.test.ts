@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { queues } from '../../../../shared/directory/keys.ts';
 import { AppError } from '../../../../shared/errors.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { API_LIMITS } from '../../../../control/api/limits.ts';
 import type { CreatedDisk } from '../../../../shared/schemas/disk.ts';
 import type { ApiClient } from '../../../helpers/api.ts';
 import { createDisk, diskFolder, newName } from '../../../helpers/disks.ts';
@@ -116,7 +116,7 @@ test.serial(
 test.serial('a new disk is offered to a few hosts only', async (t) => {
   const { api, stack } = t.context;
   const hosts = await Promise.all(
-    Array.from({ length: LIMITS.diskPlacementsMax }, () => ScriptedHost.link(stack, PREFERRED)),
+    Array.from({ length: API_LIMITS.diskPlacementsMax }, () => ScriptedHost.link(stack, PREFERRED)),
   );
   const name = newName();
   try {

@@ -1,5 +1,5 @@
 import { type ExecutionContext } from 'ava';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../../../shared/schemas/limits.ts';
 import type { Disk } from '../../../../shared/schemas/disk.ts';
 import type { AuthorizedUser } from '../../../../shared/schemas/disk-user.ts';
 import { sha256, unseal } from '../../../../shared/secrets.ts';
@@ -375,7 +375,7 @@ test('users of an unknown disk: 404', async (t) => {
 
 test('a disk at its limit of users refuses another', async (t) => {
   const { api } = t.context;
-  const authMethods = Array.from({ length: LIMITS.usersPerDiskMax }, (_, index) => ({
+  const authMethods = Array.from({ length: SCHEMA_LIMITS.usersPerDiskMax }, (_, index) => ({
     type: 'cloudsts',
     principal: `role-${index}`,
   }));

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import type { DiskRecord } from '../../../../shared/directory/disk-record.ts';
 import { newDiskId } from '../../../../shared/ids.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../../shared/directory/limits.ts';
 import type { Disk } from '../../../../shared/schemas/disk.ts';
 import type { ApiClient } from '../../../helpers/api.ts';
 import {
@@ -125,7 +125,7 @@ test('page sizes: 50 with a cursor alone, at most 100, up to 1000 without cursor
   t.is((await list(api, '?limit=101')).data.length, 100);
   t.is((await list(api, `?limit=${Number.MAX_SAFE_INTEGER}`)).data.length, 100);
   const unpaged = await list(api);
-  t.is(unpaged.data.length, LIMITS.unpagedListMax);
+  t.is(unpaged.data.length, DIRECTORY_LIMITS.unpagedListMax);
   const rest = await list(api, `?cursor=${unpaged.nextCursor}`);
   t.is(rest.data.length, 3);
   t.is(rest.nextCursor, undefined);

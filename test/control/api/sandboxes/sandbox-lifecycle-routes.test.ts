@@ -6,7 +6,8 @@ import { AppError, type ErrorCode } from '../../../../shared/errors.ts';
 import { newDiskId, newSandboxId } from '../../../../shared/ids.ts';
 import type { JobEnvelope, JobKind } from '../../../../shared/jobs/jobs.ts';
 import { NO_SANDBOXES } from '../../../../shared/links/stream-protocol.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { API_LIMITS } from '../../../../control/api/limits.ts';
+import { SCHEMA_LIMITS } from '../../../../shared/schemas/limits.ts';
 import type { Sandbox } from '../../../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../../../shared/schemas/sandbox-record.ts';
 import { ApiClient } from '../../../helpers/api.ts';
@@ -69,8 +70,8 @@ test('an action goes to the host of the sandbox, and the answer shows the state 
       t.is(reply.status, 200);
       t.like(reply.body.data, { sandbox_id: sandboxId, status: 'pausing' });
       const isBrief = query === '' && action === 'stop';
-      const unasked = isBrief ? LIMITS.sandboxBriefWaitMs : 0;
-      const waitMs = query === '?wait=true' ? LIMITS.sandboxWaitMsMax : unasked;
+      const unasked = isBrief ? API_LIMITS.sandboxBriefWaitMs : 0;
+      const waitMs = query === '?wait=true' ? SCHEMA_LIMITS.sandboxWaitMsMax : unasked;
       t.deepEqual(host.jobs.at(-1)?.payload, { sandboxId, accountId, action, waitMs });
     }
   }
@@ -129,7 +130,7 @@ test('a fork answers with the copy, named as asked or at random', async (t) => {
   t.deepEqual(payloadsOf(host, 'sandbox.fork'), [
     {
       ...{ accountId, sandboxId, childId: named.sandbox_id, name: 'copy' },
-      ...{ checkpoint: 'a-checkpoint', mayMount: true, waitMs: LIMITS.sandboxWaitMsMax },
+      ...{ checkpoint: 'a-checkpoint', mayMount: true, waitMs: SCHEMA_LIMITS.sandboxWaitMsMax },
     },
     {
       ...{ accountId, sandboxId, childId: unnamed.sandbox_id, name: unnamed.name },
@@ -171,7 +172,7 @@ test('a name that another call has claimed can be waited for', async (t) => {
   const { api, host, sandbox, path } = await newSandbox(t);
   const { accountId } = sandbox;
   const claimed = { accountId, sandboxId: newSandboxId(), name: 'copy' };
-  await sandboxes.claim(claimed, LIMITS.sandboxClaimMs);
+  await sandboxes.claim(claimed, API_LIMITS.sandboxClaimMs);
   const reply = await api.call('POST', `${path}/fork`, { name: 'copy' });
   t.like(reply, { status: 503, body: { code: 'runtime_retryable' } });
   t.deepEqual(host.jobs, []);

@@ -6,7 +6,7 @@ import type { Directory } from '../../../../shared/directory/directory.ts';
 import { keys } from '../../../../shared/directory/keys.ts';
 import { removeRoute } from '../../../../shared/directory/sandbox-routes.ts';
 import { newSandboxId, routeIdOf } from '../../../../shared/ids.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { SCHEMA_LIMITS } from '../../../../shared/schemas/limits.ts';
 import type { EndedWithKey } from '../../../../shared/schemas/api-key.ts';
 import type { PortToken, SandboxPort } from '../../../../shared/schemas/sandbox-port.ts';
 import type { Sandbox } from '../../../../shared/schemas/sandbox.ts';
@@ -97,7 +97,7 @@ test('many at once expose a port once', async (t) => {
 test('a sandbox exposes a limited number of ports', async (t) => {
   const { api, directory, keyId } = t.context;
   const { id, path } = await publish(t);
-  for (let port = 1; port <= LIMITS.portsPerSandboxMax; port += 1) {
+  for (let port = 1; port <= SCHEMA_LIMITS.portsPerSandboxMax; port += 1) {
     t.is(await directory.sandboxRoutes.expose(id, port, keyId), 'added');
   }
   t.is((await api.call('PUT', `${path}/ports/1`)).status, 200);

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { RecentPlacements } from '../../../../control/region/recent-placements.ts';
 import { notePlacement, wishesOf } from '../../../../control/api/sandboxes/sandbox-wishes.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { REGION_LIMITS } from '../../../../control/region/limits.ts';
 
 const sandbox = (accountId: string, image?: string) => ({
   ...{ accountId, vcpuCount: 1, memSizeMib: 512 },
@@ -40,12 +40,12 @@ test('a host on which a sandbox of the shape was started lately is better than o
 
 test('the memory is bounded: the last hosts of each image or shape, and the latest of these', (t) => {
   const placements = new RecentPlacements();
-  for (let count = 0; count <= LIMITS.placementsRememberedMax; count += 1) {
+  for (let count = 0; count <= REGION_LIMITS.placementsRememberedMax; count += 1) {
     placements.note('first', `host-${count}`);
   }
-  t.is(placements.hostsOf('first').length, LIMITS.placementsRememberedMax);
+  t.is(placements.hostsOf('first').length, REGION_LIMITS.placementsRememberedMax);
   t.is(placements.countOf('first', 'host-0'), 0);
-  for (let count = 0; count < LIMITS.placementKeysRememberedMax; count += 1) {
+  for (let count = 0; count < REGION_LIMITS.placementKeysRememberedMax; count += 1) {
     placements.note(`key-${count}`, 'host');
   }
   t.deepEqual(placements.hostsOf('first'), []);

@@ -4,7 +4,8 @@ import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { paths } from '../../../../agent/system/paths.ts';
 import type { Sandboxes } from '../../../../shared/directory/sandboxes.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { API_LIMITS } from '../../../../control/api/limits.ts';
+import { SCHEMA_LIMITS } from '../../../../shared/schemas/limits.ts';
 import { sandboxStates } from '../../../../shared/sandbox-lifecycle.ts';
 import type { Sandbox } from '../../../../shared/schemas/sandbox.ts';
 import type { SandboxRecord } from '../../../../shared/schemas/sandbox-record.ts';
@@ -165,7 +166,7 @@ wrong({ env: { 'A=B': 'x' } }, /env/u);
 wrong({ env: { 'A\0': 'x' } }, /env/u);
 wrong({ env: { A: 'x\0' } }, /env/u);
 wrong('{"env":{"__proto__":"x"}}');
-wrong({ env: { A: '\u00e9'.repeat(LIMITS.sandboxEnvironmentBytesMax / 2) } }, /env/u);
+wrong({ env: { A: '\u00e9'.repeat(API_LIMITS.sandboxEnvironmentBytesMax / 2) } }, /env/u);
 wrong(
   { env: Object.fromEntries(Array.from({ length: 2049 }, (_, index) => [`A${index}`, ''])) },
   /env .*2048/u,
@@ -201,7 +202,7 @@ test(creation, { image_id: '0'.repeat(64) }, 404, 'not_found', /no image 0/u);
 
 test('an environment of exactly the maximum size is accepted', async (t) => {
   const { api } = t.context;
-  const env = { A: 'x'.repeat(LIMITS.sandboxEnvironmentBytesMax - 3) };
+  const env = { A: 'x'.repeat(API_LIMITS.sandboxEnvironmentBytesMax - 3) };
   t.is((await api.call('POST', '/api/sandboxes', { env })).body.code, 'not_enabled');
   const more = { A: `${env.A}x` };
   t.is((await api.call('POST', '/api/sandboxes', { env: more })).body.code, 'bad_request');
@@ -443,7 +444,7 @@ const wrongForks: [body: unknown, message: RegExp][] = [
   [{ name: 'Upper' }, /name/u],
   [{ name: null }, /name/u],
   [{ checkpoint: '' }, /checkpoint/u],
-  [{ checkpoint: 'c'.repeat(LIMITS.sandboxCheckpointLengthMax + 1) }, /checkpoint/u],
+  [{ checkpoint: 'c'.repeat(SCHEMA_LIMITS.sandboxCheckpointLengthMax + 1) }, /checkpoint/u],
   [{ checkpoint: 7 }, /checkpoint/u],
 ];
 test('a fork is checked before it is sent', async (t) => {
@@ -454,7 +455,7 @@ test('a fork is checked before it is sent', async (t) => {
     t.is(reply.body.code, 'bad_request', message.source);
     t.regex(reply.body.error, message);
   }
-  const checkpoint = 'c'.repeat(LIMITS.sandboxCheckpointLengthMax);
+  const checkpoint = 'c'.repeat(SCHEMA_LIMITS.sandboxCheckpointLengthMax);
   for (const body of [undefined, {}, { name: 'a' }, { checkpoint }, { colour: 'blue' }]) {
     const reply = await api.call('POST', `/api/sandboxes/${id}/fork`, body);
     t.is(reply.body.code, 'not_enabled');
@@ -494,7 +495,7 @@ const wrongExecs: [body: unknown, message: RegExp][] = [
   [{ command: '' }, /command/u],
   [{ command: 7 }, /command/u],
   [{ command: 'a\0b' }, /command/u],
-  [{ command: '\u00e9'.repeat(LIMITS.commandBytesMax / 2 + 1) }, /command/u],
+  [{ command: '\u00e9'.repeat(SCHEMA_LIMITS.commandBytesMax / 2 + 1) }, /command/u],
   [{ command: 'true', command_tty: 'yes' }, /command_tty/u],
   [{ command: 'true', env: { 'A=': '' } }, /env/u],
   [{ command: 'true', timeout_seconds: 0 }, /timeout_seconds/u],

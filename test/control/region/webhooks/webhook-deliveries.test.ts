@@ -16,7 +16,7 @@ import { queueConnection } from '../../../../shared/directory/redis.ts';
 import { ApiKeys } from '../../../../shared/directory/api-keys.ts';
 import { Webhooks } from '../../../../shared/directory/webhooks.ts';
 import { newEventId } from '../../../../shared/ids.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { DIRECTORY_LIMITS } from '../../../../shared/directory/limits.ts';
 import { ReachableNetworks } from '../../../../shared/reachable-networks.ts';
 import type { ActivityEvent } from '../../../../shared/schemas/activity.ts';
 import { seal } from '../../../../shared/secrets.ts';
@@ -115,7 +115,7 @@ test('receivers that hang fill the share of their account, not the queue', async
   await using receiver = await openReceiver();
   await using opened = openDeliveries(t.context);
   const { deliveries, queue } = opened;
-  for (let i = 0; i < LIMITS.webhooksPerAccountMax; i += 1) {
+  for (let i = 0; i < DIRECTORY_LIMITS.webhooksPerAccountMax; i += 1) {
     await addWebhook(webhooks, 'hangs', receiver.url);
   }
   await addWebhook(webhooks, 'works', receiver.url);

@@ -5,7 +5,7 @@ import { Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { once } from 'node:events';
 import { ConsoleSessions } from '../../../../control/site/console/console-sessions.ts';
-import { LIMITS } from '../../../../shared/limits.ts';
+import { SITE_LIMITS } from '../../../../control/site/limits.ts';
 import { stackTest } from '../../../helpers/stack-test.ts';
 import { createDisk } from '../../../helpers/disks.ts';
 import { s3UrlOf } from '../../../helpers/objects.ts';
@@ -95,8 +95,8 @@ test('a session ends when its time is over, and holds with its own key and regio
   t.regex(cookie, /^__Host-berth-session=.*; Secure$/u);
   t.false(cookie.includes('secret'));
   const request = requestWith(cookie.split(';')[0] ?? '');
-  t.is((await sessions.read(request, LIMITS.consoleSessionMs - 1))?.apiKey, 'key-secret');
-  t.is(await sessions.read(request, LIMITS.consoleSessionMs), undefined);
+  t.is((await sessions.read(request, SITE_LIMITS.consoleSessionMs - 1))?.apiKey, 'key-secret');
+  t.is(await sessions.read(request, SITE_LIMITS.consoleSessionMs), undefined);
   for (const other of [{ encryptionKeys: [randomBytes(32)] as const }, { region: 'local-other' }]) {
     const changed = { ...settings, cluster: { ...cluster, ...other } };
     t.is(await new ConsoleSessions(changed).read(request, 0), undefined);

@@ -5,7 +5,7 @@ import { readGuides } from '../../../../control/site/docs/guides.ts';
 import { html } from '../../../../control/site/docs/html.ts';
 import { renderMarkdown } from '../../../../control/site/docs/markdown.ts';
 
-const root = join(import.meta.dirname, '../../../../..');
+const root = join(import.meta.dirname, '../../../..');
 
 test('every link of every guide leads to a file, and to a heading in it', async (t) => {
   const guides = await readGuides();

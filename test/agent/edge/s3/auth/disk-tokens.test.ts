@@ -2,7 +2,7 @@ import { createHmac, randomBytes } from 'node:crypto';
 import test from 'ava';
 import { DiskTokens } from '../../../../../agent/edge/s3/auth/disk-tokens.ts';
 import type { Scope } from '../../../../../agent/edge/s3/auth/sigv4-key.ts';
-import { LIMITS } from '../../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../../../../agent/edge/limits.ts';
 import { seal, toRing } from '../../../../../shared/secrets.ts';
 
 const keys = toRing([randomBytes(32), randomBytes(32)]);
@@ -46,7 +46,7 @@ test('a sealed token opens for its own disk only, also when it was opened before
 
 test('more tokens than are remembered open too', (t) => {
   const tokens = new DiskTokens(keys);
-  const sealed = Array.from({ length: LIMITS.diskTokensRememberedMax + 2 }, (_, index) =>
+  const sealed = Array.from({ length: EDGE_LIMITS.diskTokensRememberedMax + 2 }, (_, index) =>
     seal(keys, `token-${index}`, 'dsk-1'),
   );
   for (const [index, text] of [...sealed, ...sealed].entries()) {

@@ -3,7 +3,7 @@ import test from 'ava';
 import { readAttributes } from '../../../../../agent/edge/s3/http/attributes.ts';
 import { readHeaders } from '../../../../../agent/edge/s3/http/request-headers.ts';
 import { S3Error } from '../../../../../agent/edge/s3/protocol/errors.ts';
-import { LIMITS } from '../../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../../../../agent/edge/limits.ts';
 
 /** Decodes a header as Node does: one character for each byte. */
 const asHeader = (text: string): string => Buffer.from(text).toString('latin1');
@@ -15,7 +15,7 @@ const storedOf = (headers: Record<string, string>, query: Record<string, string>
 };
 
 test('metadata counts by its bytes, whatever its letters are', (t) => {
-  const most = asHeader('ж'.repeat((LIMITS.objectMetadataBytesMax - 2) / 2));
+  const most = asHeader('ж'.repeat((EDGE_LIMITS.objectMetadataBytesMax - 2) / 2));
   t.deepEqual(storedOf({ 'x-amz-meta-ab': most }), { 'x-amz-meta-ab': most });
   const error = t.throws(() => storedOf({ 'x-amz-meta-abc': most }), { instanceOf: S3Error });
   t.is(error.code, 'MetadataTooLarge');

@@ -6,7 +6,7 @@ import { text } from 'node:stream/consumers';
 import test from 'ava';
 import { FormHeads, isPostForm, peekForm } from '../../../../../agent/edge/s3/http/post-form.ts';
 import { StallClock } from '../../../../../shared/http/stall-clock.ts';
-import { LIMITS } from '../../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../../../../agent/edge/limits.ts';
 import { waitFor } from '../../../../helpers/wait.ts';
 
 const FIELD = '--x\r\nContent-Disposition: form-data; name="key"\r\n\r\nphoto\r\n';
@@ -93,7 +93,7 @@ test('forms whose fields do not come leave places to other addresses', async (t)
   await using server = await FormServer.open();
   const heads = new FormHeads([]);
   const begun: Promise<unknown>[] = [];
-  for (let count = 0; count < LIMITS.formHeadsPerHostMax / 2; count += 1) {
+  for (let count = 0; count < EDGE_LIMITS.formHeadsPerHostMax / 2; count += 1) {
     const { request } = await server.begin('--x\r\n');
     begun.push(heads.peek(request, '192.0.2.1').catch(() => undefined));
   }

@@ -9,7 +9,7 @@ import type { ListRequest } from '../../../../../agent/edge/s3/store/list-object
 import type { ObjectStore } from '../../../../../agent/edge/s3/store/object-store.ts';
 import { bodyOf, contentOf, mountDisk } from '../../../../helpers/mounted-disk.ts';
 import { run } from '../../../../../agent/system/spawn.ts';
-import { LIMITS } from '../../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../../../../agent/edge/limits.ts';
 import { GiB } from '../../../../../shared/units.ts';
 import { unicodeText } from '../../../../helpers/unicode-text.ts';
 import { isFull } from '../../../../helpers/full.ts';
@@ -194,7 +194,7 @@ test('directories are common prefixes even when empty, and keys when they were p
 test('a page with another delimiter ends after a bounded walk, and the next one goes on', async (t) => {
   await using disk = await mountDisk(2 * GiB);
   const { store, layout } = disk;
-  const count = LIMITS.keysWalkedPerPageMax + 500;
+  const count = EDGE_LIMITS.keysWalkedPerPageMax + 500;
   await run(
     'sh',
     ['-c', `cd '${layout.contents}'; seq -f 'a-%.0f' ${count} | xargs touch; touch b`],

@@ -23,7 +23,7 @@ import { holdDirectory } from '../../../../../agent/edge/s3/store/held-directory
 import type { ObjectInfo } from '../../../../../agent/edge/s3/store/object-info.ts';
 import { TICK_MS } from '../../../../../agent/edge/s3/store/settled-file.ts';
 import { run } from '../../../../../agent/system/spawn.ts';
-import { LIMITS } from '../../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../../../../agent/edge/limits.ts';
 import {
   bodyOf,
   contentOf,
@@ -498,7 +498,7 @@ test('appending to a file of 15 TiB reads none of it', async (t) => {
 test('an object too long to be read keeps type and headers when it is appended to', async (t) => {
   const { disk } = t.context;
   const attributes = { contentType: 'x/y', headers: { 'x-amz-meta-a': 'b' } };
-  const body = Buffer.alloc(LIMITS.appendHashedBytesMax + 1);
+  const body = Buffer.alloc(EDGE_LIMITS.appendHashedBytesMax + 1);
   await put(disk, 'long', body, attributes);
   const info = await disk.store.append('long', Buffer.from('!'), {});
   t.like(info, { ...attributes, sizeBytes: body.length + 1 });

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { readPartTable, storePartTable } from '../../../../../agent/edge/s3/store/part-table.ts';
 import type { StoredPart } from '../../../../../agent/edge/s3/store/upload-files.ts';
-import { LIMITS } from '../../../../../shared/limits.ts';
+import { EDGE_LIMITS } from '../../../../../agent/edge/limits.ts';
 import { mountDisk } from '../../../../helpers/mounted-disk.ts';
 import { MiB } from '../../../../../shared/units.ts';
 
@@ -19,8 +19,8 @@ test('as many parts as an object may have are kept, each of a size of its own', 
   await using disk = await mountDisk();
   await using file = await open(join(disk.layout.contents, 'object'), 'w');
   const sizes = Array.from(
-    { length: LIMITS.partsPerUploadMax },
-    (_, index) => LIMITS.objectPutBytesMax - index * 500_000,
+    { length: EDGE_LIMITS.partsPerUploadMax },
+    (_, index) => EDGE_LIMITS.objectPutBytesMax - index * 500_000,
   );
   const parts = sizes.map((sizeBytes, index) => partOf(index, sizeBytes));
   await storePartTable(file.fd, 'etag', parts);

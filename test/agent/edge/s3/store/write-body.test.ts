@@ -7,12 +7,12 @@ import test from 'ava';
 import { onBehalfOf, onDiskThread, poolThreads } from '../../../../../agent/disks/disk-threads.ts';
 import { writeBody } from '../../../../../agent/edge/s3/store/write-body.ts';
 import { run } from '../../../../../agent/system/spawn.ts';
-import { LIMITS } from '../../../../../shared/limits.ts';
+import { DISK_LIMITS } from '../../../../../agent/disks/limits.ts';
 import { MiB } from '../../../../../shared/units.ts';
 import { bodyOf, mountDisk } from '../../../../helpers/mounted-disk.ts';
 
 /** How many of its account's threads a test must hold so that one is left. */
-const ALL_BUT_ONE = Math.min(LIMITS.diskThreadsPerAccountMax, Math.ceil(poolThreads / 2)) - 1;
+const ALL_BUT_ONE = Math.min(DISK_LIMITS.diskThreadsPerAccountMax, Math.ceil(poolThreads / 2)) - 1;
 
 test('a body whose hashing fails is given up only when its write has ended', async (t) => {
   await using disk = await mountDisk(64 * MiB);
