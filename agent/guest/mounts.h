@@ -25,7 +25,7 @@ void mounts_forget_host(void);
 /*
  * Whether locks that a server of mounted disks does not know are asked of it again; otherwise their
  * files fail. Allowed only while no process runs that could continue without its lock: what the
- * server refuses then is lost for good (agent/native/wal-locks.c).
+ * server refuses then is lost for good (agent/native/serve-disks/wal-locks.c).
  */
 void allow_recovery(bool allowed);
 /*

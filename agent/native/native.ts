@@ -135,7 +135,7 @@ const loaded: unknown = createRequire(import.meta.url)('./build/native.node');
 /**
  * System calls and digests that Node lacks; mounts.c, container.c, descriptors.c, digest-calls.c,
  * egress.c, files.c, listing-calls.c, lock-calls.c, memory.c, namespaces.c, object.c, programs.c
- * and ram.c describe them.
+ * and ram.c of addon/ describe them.
  */
 export const native = loaded as NativeModule;
 

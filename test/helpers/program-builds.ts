@@ -24,14 +24,14 @@ async function compile(compiler: string, args: readonly string[]): Promise<void>
   await run(compiler, ['-std=c11', ...args], { timeoutMs: 60_000 });
 }
 
-/** The builds of a program, whose sources are all C files that begin with its name. */
+/** The builds of a program, whose sources are all C files of its folder. */
 export async function buildsOf(program: 'init' | 'search'): Promise<ProgramBuild[]> {
   const plain = { name: program, path: join(toolsRoot, '.berth', program) };
   if (!isFull) return [plain];
   const { path: directory, ...temporary } = await temporaryDirectory();
   await chmod(directory, 0o755); // Some tests run the program as another user.
-  const names = (await readdir(native)).filter((name) => /^\w+(?:-\w+)*\.c$/u.test(name));
-  const sources = names.filter((name) => name.startsWith(program)).map((name) => native + name);
+  const names = (await readdir(join(native, program))).filter((name) => name.endsWith('.c'));
+  const sources = names.map((name) => join(native, program, name));
   const sanitized = join(directory, 'sanitized');
   const foreign = join(directory, 'foreign');
   const emulated = join(directory, 'emulated');

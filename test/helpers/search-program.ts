@@ -1,5 +1,5 @@
 /*
- * The search program (agent/native/search.c), run directly on a tree.
+ * The search program (agent/native/search/search.c), run directly on a tree.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

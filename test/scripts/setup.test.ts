@@ -80,7 +80,7 @@ test('set-up repeated beside a running stack disturbs nothing, or refuses', asyn
   // Sources that are newer than what the stack runs.
   const program = join(root, 'agent/native/build/leash');
   const before = await stat(program);
-  await utimes(join(root, 'agent/native/leash.c'), new Date(), new Date());
+  await utimes(join(root, 'agent/native/leash/leash.c'), new Date(), new Date());
   await t.throwsAsync(script('setup'), {
     message:
       /agent\/native must be renewed, and the stack of this checkout uses it: run .*down first/u,

@@ -4,16 +4,17 @@
  * headers it includes.
  */
 import { readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import test from 'ava';
 import { findCycle } from '../helpers/cycles.ts';
 
 const root = join(import.meta.dirname, '../..');
 
-/** By path, what each C file of the directory contains. */
+/** By path within the directory, what each C file in it and in its folders contains. */
 async function sourcesOf(directory: string): Promise<Map<string, string>> {
-  const names = (await readdir(join(root, directory))).filter((name) => /\.[ch]$/u.test(name));
-  const texts = names.map(
+  const names = await readdir(join(root, directory), { recursive: true });
+  const files = names.filter((name) => /\.[ch]$/u.test(name));
+  const texts = files.map(
     async (name) => [name, await readFile(join(root, directory, name), 'utf8')] as const,
   );
   return new Map(await Promise.all(texts));
@@ -24,9 +25,11 @@ const moduleOf = (file: string): string => file.replace(/\.[ch]$/u, '');
 function dependencies(sources: ReadonlyMap<string, string>): Map<string, Set<string>> {
   const graph = new Map<string, Set<string>>();
   for (const [file, text] of sources) {
-    const included = [...text.matchAll(/^#include "([^"/]+)"$/gmu)].map(([, name = '']) => name);
     const targets = graph.get(moduleOf(file)) ?? new Set<string>();
-    for (const name of included) if (moduleOf(name) !== moduleOf(file)) targets.add(moduleOf(name));
+    for (const [, path = ''] of text.matchAll(/^#include "([^"]+)"$/gmu)) {
+      const included = moduleOf(join(dirname(file), path));
+      if (included !== moduleOf(file)) targets.add(included);
+    }
     graph.set(moduleOf(file), targets);
   }
   return graph;
@@ -46,13 +49,13 @@ const defines = (source: string, name: string): boolean =>
 test('a cycle is found and named', (t) => {
   const graph = dependencies(
     new Map([
-      ['main.c', '#include "a.h"\n'],
-      ['a.c', '#include "a.h"\n#include "b.h"\n'],
+      ['main.c', '#include "x/a.h"\n'],
+      ['x/a.c', '#include "a.h"\n#include "../b.h"\n'],
       ['b.c', '#include <stdio.h>\n'],
-      ['b.h', '#include "a.h"\n'],
+      ['b.h', '#include "x/a.h"\n'],
     ]),
   );
-  t.deepEqual(findCycle(graph), ['a', 'b', 'a']);
+  t.deepEqual(findCycle(graph), ['x/a', 'b', 'x/a']);
 });
 
 for (const directory of ['agent/guest', 'agent/native', 'test/fuzz/native']) {
@@ -68,9 +71,13 @@ test('mounts are cloned as private ones only, and new mount namespaces are made 
   const sources = [...(await sourcesOf('agent/native'))];
   const naming = (pattern: RegExp): string[] =>
     sources.flatMap(([file, text]) => (pattern.test(withoutComments(text)) ? [file] : []));
-  t.deepEqual(naming(/\bopen_tree\(|OPEN_TREE_CLONE/u), ['detached-tree.c']);
+  t.deepEqual(naming(/\bopen_tree\(|OPEN_TREE_CLONE/u), ['common/detached-tree.c']);
   const made = naming(/\b(?:unshare|clone\w*)\([^;]*CLONE_NEWNS/u);
-  t.deepEqual(made.toSorted(), ['container-root.c', 'serve-disks.c', 'shim-confine.c']);
+  t.deepEqual(made.toSorted(), [
+    'container-shim/container-root.c',
+    'serve-disks/serve-disks.c',
+    'shim/shim-confine.c',
+  ]);
   const areMadePrivate = naming(
     /CLONE_NEWNS[^}]*\n[^}]*mount\(NULL, "\/", NULL, MS_REC \| MS_PRIVATE, NULL\)/u,
   );

@@ -23,8 +23,8 @@ const deviceOf = async ({ contents }: MachineMount): Promise<number | undefined>
 
 /**
  * The WAL databases that paused machines have open on disks: nobody else gets to use them, so that
- * the machine finds them as it left them (agent/native/wal-locks.c). Kept by locks of this process,
- * so they are free once it ends.
+ * the machine finds them as it left them (agent/native/serve-disks/wal-locks.c). Kept by locks of
+ * this process, so they are free once it ends.
  */
 export class KeptDatabases {
   /** Guards by VM id. */

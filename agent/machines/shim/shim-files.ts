@@ -4,7 +4,7 @@ import Type from 'typebox';
 import { compile } from '../../../shared/validate.ts';
 import { readRecord } from '../../system/read-record.ts';
 
-/* Reads the records of a shim in its machine's run directory (agent/native/shim-files.c). */
+/* Reads the records of a shim in its machine's run directory (agent/native/common/shim-files.c). */
 
 const LOG_TAIL_BYTES = 32 * 1024;
 

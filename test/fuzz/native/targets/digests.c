@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "../../../../agent/native/hash.h"
-#include "../../../../agent/native/md5.h"
+#include "../../../../agent/native/addon/hash.h"
+#include "../../../../agent/native/addon/md5.h"
 #include "../fuzz.h"
 
 static uint32_t left(uint32_t value, unsigned bits) { return value << bits | value >> (32 - bits); }

@@ -1,6 +1,6 @@
 /* Pages of a directory with any names in any order, against a list that is sorted whole. */
 #define _GNU_SOURCE
-#include "../../../../agent/native/listing.h"
+#include "../../../../agent/native/addon/listing.h"
 
 #include <dirent.h>
 #include <errno.h>

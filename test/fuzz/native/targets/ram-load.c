@@ -4,7 +4,7 @@
  * all of a file that is not whole.
  */
 #define _GNU_SOURCE
-#include "../../../../agent/native/ram-load.h"
+#include "../../../../agent/native/addon/ram-load.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../../../agent/native/hash.h"
+#include "../../../../agent/native/addon/hash.h"
 #include "../fuzz.h"
 
 /* Small, so that a small input has many blocks of them. */

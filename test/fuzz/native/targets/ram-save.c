@@ -4,7 +4,7 @@
  * once and in order, is refused.
  */
 #define _GNU_SOURCE
-#include "../../../../agent/native/ram-save.h"
+#include "../../../../agent/native/addon/ram-save.h"
 
 #include <errno.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "../../../../agent/native/ram-load.h"
+#include "../../../../agent/native/addon/ram-load.h"
 #include "../fuzz.h"
 #include "../kernel.h"
 

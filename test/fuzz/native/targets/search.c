@@ -19,9 +19,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../../../agent/native/search-frames.h"
-#include "../../../../agent/native/search-sift.h"
-#include "../../../../agent/native/search-worker.h"
+#include "../../../../agent/native/search/search-frames.h"
+#include "../../../../agent/native/search/search-sift.h"
+#include "../../../../agent/native/search/search-worker.h"
 #include "../fuzz.h"
 #include "../kernel.h"
 #include "../processes.h"

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "../../../../agent/native/shim-confine.h"
+#include "../../../../agent/native/shim/shim-confine.h"
 #include "../fuzz.h"
 #include "../kernel.h"
 #include "../processes.h"
