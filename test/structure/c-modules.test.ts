@@ -1,7 +1,7 @@
 /*
  * The C sources have no cycles: a module can be read, tested and replaced together with what lies
  * below it. A module is what shares a base name (`x.c` and `x.h`); it depends on the modules whose
- * headers it includes.
+ * headers it includes. Programs of the host share nothing but the modules of common/.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -64,6 +64,30 @@ for (const directory of ['agent/guest', 'agent/native', 'test/fuzz/native']) {
     t.is(cycle?.join(' → '), undefined);
   });
 }
+
+/** Includes by which a program's folder needs another one than common/, as `module → module`. */
+const crossings = (graph: ReadonlyMap<string, ReadonlySet<string>>): string[] =>
+  [...graph].flatMap(([module, targets]) =>
+    [...targets]
+      .filter((to) => dirname(to) !== dirname(module) && dirname(to) !== 'common')
+      .map((to) => `${module} → ${to}`),
+  );
+
+test('an include of another program is found, and one from common/', (t) => {
+  const graph = dependencies(
+    new Map([
+      ['a/x.c', '#include "../common/z.h"\n#include "../b/y.h"\n#include "w.h"\n'],
+      ['common/z.c', '#include "w.h"\n#include "../a/x.h"\n'],
+    ]),
+  );
+  t.deepEqual(crossings(graph), ['a/x → b/y', 'common/z → a/x']);
+});
+
+test('a native program includes its own folder and common/ only', async (t) => {
+  const graph = dependencies(await sourcesOf('agent/native'));
+  t.true(graph.size > 50);
+  t.deepEqual(crossings(graph), []);
+});
 
 // On hosts with systemd every mount is shared: clones and namespaces that are not made private show
 // the host what is mounted in them.
