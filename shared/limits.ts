@@ -60,6 +60,8 @@ export const LIMITS = {
   traceparentLengthMax: 55,
   linkHeartbeatMs: 1_000,
   linkSilenceMsMax: 5_000,
+  // A host that has announced nothing for so long is away.
+  hostTtlMs: 15_000,
   hostJobTimeoutMs: 20_000,
 
   // A host whose storage does not answer for this long is not ready.

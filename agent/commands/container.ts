@@ -4,7 +4,6 @@ import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { runInBackground } from '../../shared/background.ts';
 import { errnoOf } from '../../shared/errors.ts';
-import { COMMAND_LIMITS } from './limits.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import { inSpan } from '../../shared/spans.ts';
@@ -22,6 +21,7 @@ import type { OutputSink, OutputTail, TailPlace } from './output-tail.ts';
 import type { ContainerUsers, UserRanges } from '../machines/oci/container-users.ts';
 import { makeDirectories, mountScratch, removeScratch, scratchPaths } from './scratch.ts';
 import type { SeccompProfile } from '../machines/oci/seccomp.ts';
+import { SCHEMA_LIMITS } from '../../shared/schemas/limits.ts';
 
 /** Settings that all containers of this host share. */
 export interface ContainerHost {
@@ -73,9 +73,9 @@ export interface ContainerExit {
 const EXIT_KILLED = 137;
 
 function openOutputs(tails: TailPlace): [stdout: OutputPipe, stderr: OutputPipe] {
-  const stdout = new OutputPipe(COMMAND_LIMITS.outputBytesPerStreamMax, tails);
+  const stdout = new OutputPipe(SCHEMA_LIMITS.outputBytesPerStreamMax, tails);
   try {
-    return [stdout, new OutputPipe(COMMAND_LIMITS.outputBytesPerStreamMax, tails)];
+    return [stdout, new OutputPipe(SCHEMA_LIMITS.outputBytesPerStreamMax, tails)];
   } catch (error) {
     stdout.close();
     throw error;

@@ -2,7 +2,8 @@ import type { ExecMount, ExecOutcome } from '../../shared/jobs/command-kinds.ts'
 import { closeTails, type ContainerExit } from './container.ts';
 import { CommandActor, type CommandActorDeps } from './command-actor.ts';
 import type { DiskActor } from '../disks/disk-actor.ts';
-import { MiB } from '../../shared/units.ts';
+import { MiB, sizeInWords } from '../../shared/units.ts';
+import { SCHEMA_LIMITS } from '../../shared/schemas/limits.ts';
 
 export interface ExecSpec {
   readonly id: string;
@@ -72,4 +73,5 @@ export class ExecActor {
 }
 
 const cutNote = (stream: string, bytes: number): string =>
-  `${stream} was cut: its first ${bytes} bytes were dropped, the last 16 MiB are kept`;
+  `${stream} was cut: its first ${bytes} bytes were dropped, ` +
+  `the last ${sizeInWords(SCHEMA_LIMITS.outputBytesPerStreamMax)} are kept`;

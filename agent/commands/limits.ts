@@ -1,21 +1,19 @@
 import assert from 'node:assert';
 import { LIMITS } from '../../shared/limits.ts';
-import { KiB, MiB } from '../../shared/units.ts';
+import { SCHEMA_LIMITS } from '../../shared/schemas/limits.ts';
+import { MiB } from '../../shared/units.ts';
 
 /** Limits of commands and searches on disks. */
 export const COMMAND_LIMITS = {
-  outputBytesPerStreamMax: 16 * MiB,
   // A command that would probably wait longer than this for its turn is refused; see FairTurns.
   execWaitMsMax: 30_000,
   execsWaitingMax: 1000,
   execsWaitingPerAccountMax: 500,
 
-  // The same as in search.h. All matches of an answer, as JSON. The agent has several copies of
-  // them in memory.
-  grepTextBytesMax: 64 * KiB,
+  // All matches of an answer, as JSON. The agent has several copies of them in memory.
   grepMatchesBytesMax: 8 * MiB,
 } as const;
 
 assert(COMMAND_LIMITS.execsWaitingPerAccountMax < COMMAND_LIMITS.execsWaitingMax);
-assert(COMMAND_LIMITS.outputBytesPerStreamMax * 2 < LIMITS.linkFrameBytesMax);
+assert(SCHEMA_LIMITS.outputBytesPerStreamMax * 2 < LIMITS.linkFrameBytesMax);
 assert(COMMAND_LIMITS.grepMatchesBytesMax < LIMITS.linkFrameBytesMax);

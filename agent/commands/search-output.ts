@@ -1,6 +1,7 @@
 import type { StoppedReason } from '../../shared/schemas/grep.ts';
 import { COMMAND_LIMITS } from './limits.ts';
 import type { OutputSink } from './output-tail.ts';
+import { SCHEMA_LIMITS } from '../../shared/schemas/limits.ts';
 
 const HEADER_BYTES = 5;
 const MATCH_HEADER_BYTES = 13;
@@ -14,7 +15,7 @@ const PROBLEM = 3;
 const END = 4;
 
 const LENGTHS_MAX: Readonly<Record<number, number>> = {
-  [MATCH]: MATCH_HEADER_BYTES + PATH_BYTES_MAX + COMMAND_LIMITS.grepTextBytesMax,
+  [MATCH]: MATCH_HEADER_BYTES + PATH_BYTES_MAX + SCHEMA_LIMITS.grepTextBytesMax,
   [STATISTICS]: STATISTICS_BYTES,
   [PROBLEM]: PROBLEM_BYTES_MAX,
   [END]: 1,
@@ -165,7 +166,7 @@ export class SearchOutput implements OutputSink {
     if (line === 0 || flag > 1 || !isPath || pathEnd > payload.length) {
       throw new BadFrame('match is not valid');
     }
-    if (payload.length - pathEnd > COMMAND_LIMITS.grepTextBytesMax)
+    if (payload.length - pathEnd > SCHEMA_LIMITS.grepTextBytesMax)
       throw new BadFrame('text is too long');
     if (this.#matchCount === this.#options.maxResults) throw new BadFrame('too many matches');
     const match = {

@@ -1,5 +1,4 @@
 import assert from 'node:assert';
-import { DIRECTORY_LIMITS } from '../../shared/directory/limits.ts';
 import { LIMITS } from '../../shared/limits.ts';
 
 /** Limits of the agent as a process of its host. */
@@ -25,7 +24,7 @@ export const SYSTEM_LIMITS = {
   guardEndMsMax: 20_000,
 } as const;
 
-assert(SYSTEM_LIMITS.hostAnnounceMs * 2 < DIRECTORY_LIMITS.hostTtlMs);
+assert(SYSTEM_LIMITS.hostAnnounceMs * 2 < LIMITS.hostTtlMs);
 // Work that a host repeats in the directory begins at the same beats.
 assert(SYSTEM_LIMITS.hostAnnounceMs % SYSTEM_LIMITS.hostReportMs === 0);
 assert(LIMITS.usageWrittenEveryMs % SYSTEM_LIMITS.hostReportMs === 0);

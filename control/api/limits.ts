@@ -6,10 +6,6 @@ import { KiB } from '../../shared/units.ts';
 export const API_LIMITS = {
   checkoutsPerExecMax: 128, // Each keeps a file open on the host.
 
-  // Clients that give up after 30 s still get the answer.
-  grepDurationMsMax: 28_000,
-
-  sandboxEnvironmentBytesMax: 128 * KiB, // Names and values, and two bytes per variable.
   // A stop or a snapshot is nearly always over by then; clients would look again only after 500 ms.
   sandboxBriefWaitMs: 300,
   // How long the name and the capacity of a new sandbox stay reserved until its owner journals it.
@@ -32,4 +28,3 @@ export const API_LIMITS = {
 // A caller who gives up after 30 s still gets the answer, and a claim outlasts the job it is for.
 assert(API_LIMITS.sandboxBeginMs + SCHEMA_LIMITS.sandboxWaitMsMax < 30_000);
 assert(API_LIMITS.sandboxBeginMs * 2 < API_LIMITS.sandboxClaimMs);
-assert(API_LIMITS.grepDurationMsMax < SCHEMA_LIMITS.grepSecondsMax * 1000);

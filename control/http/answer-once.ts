@@ -12,6 +12,7 @@ import { statusOf, toCallerError } from './error-status.ts';
 import { textLength } from './long-answer.ts';
 import type { Reply } from './route.ts';
 import { parseJson } from '../../shared/json.ts';
+import { HOUR_MS } from '../../shared/units.ts';
 
 export interface KeyedCall {
   readonly accountId: string;
@@ -91,7 +92,7 @@ export async function answerOnce(
   if (first === 'full') {
     throw new AppError(
       'directory_full',
-      'too many Idempotency-Keys were used within 24 hours; send none, or try again later',
+      `too many Idempotency-Keys were used within ${HTTP_LIMITS.idempotencyTtlMs / HOUR_MS} hours; send none, or try again later`,
     );
   }
   if (first !== 'claimed') {

@@ -6,6 +6,7 @@ import { VISIBLE_ASCII } from '../../shared/schemas/patterns.ts';
 import { OpenApiComponents } from './openapi-components.ts';
 import { codesByStatus } from './route-errors.ts';
 import { type Route, tags } from './route.ts';
+import { HOUR_MS } from '../../shared/units.ts';
 
 /** See docs/api.md, Compatibility. */
 export const API_VERSION = '1.0.0';
@@ -44,7 +45,8 @@ const IDEMPOTENCY_KEY = {
   in: 'header',
   required: false,
   description:
-    'Makes the request happen at most once: repeated within 24 hours with the same key and body, ' +
+    'Makes the request happen at most once: repeated within ' +
+    `${HTTP_LIMITS.idempotencyTtlMs / HOUR_MS} hours with the same key and body, ` +
     'it gets the first answer again (Idempotency-Replayed: true).',
   schema: {
     type: 'string',

@@ -1,9 +1,9 @@
 import type { RedisClient } from './redis-client.ts';
-import { DIRECTORY_LIMITS } from './limits.ts';
 import { parseJson } from '../json.ts';
 import { checkHostReport, type HostOrder, hostOrders, type HostReport } from '../schemas/host.ts';
 import { keys } from './keys.ts';
 import { Script } from './script.ts';
+import { LIMITS } from '../limits.ts';
 
 /** The directory's entry of a host: what it told last, and what is wanted of it. */
 export interface HostEntry {
@@ -58,7 +58,7 @@ const toOrder = (text: string | null | undefined): HostOrder =>
 
 /** Whether a host has told its figures lately. */
 export const isPresent = ({ report }: HostEntry): boolean =>
-  report.seenAt + DIRECTORY_LIMITS.hostTtlMs > Date.now();
+  report.seenAt + LIMITS.hostTtlMs > Date.now();
 
 /**
  * Whether an operator said that the host is off, so that others may take what it had. The word
@@ -108,7 +108,7 @@ export class Hosts {
     const [seenAt = '', internalUrl] = ((await this.#redis.hget(this.#key, hostId)) ?? '').split(
       ' ',
     );
-    return Number(seenAt) + DIRECTORY_LIMITS.hostTtlMs > Date.now() ? internalUrl : undefined;
+    return Number(seenAt) + LIMITS.hostTtlMs > Date.now() ? internalUrl : undefined;
   }
 
   /**

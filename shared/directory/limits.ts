@@ -53,7 +53,6 @@ export const DIRECTORY_LIMITS = {
   idempotentBytesMax: 128 * MiB,
 
   controlNodeTtlMs: 10_000,
-  hostTtlMs: 15_000,
   // How often one address may try to join, and how long tokens for that live.
   joinAttemptsPerAddressMax: 20,
   joinAttemptsWithinMs: 60_000,

@@ -2,6 +2,7 @@ import Type from 'typebox';
 import { SCHEMA_LIMITS } from './limits.ts';
 import { diskId } from './common.ts';
 import { RELATIVE_PATH, WITHOUT_NUL } from './patterns.ts';
+import { sizeInWords } from '../units.ts';
 
 /** Body of a single-disk exec (docs/api.md, Exec). */
 export const RunExec = Type.Object(
@@ -105,7 +106,7 @@ export const ExecResult = Type.Object(
       examples: [0],
     }),
     stdout: Type.String({
-      description: 'What the command wrote, at most the last 16 MiB.',
+      description: `What the command wrote, at most the last ${sizeInWords(SCHEMA_LIMITS.outputBytesPerStreamMax)}.`,
       examples: ['12\n'],
     }),
     stderr: Type.String({

@@ -1,6 +1,7 @@
 import Type from 'typebox';
 import { SCHEMA_LIMITS } from './limits.ts';
 import { DIRECTORY_PATH, WITHOUT_NUL } from './patterns.ts';
+import { sizeInWords } from '../units.ts';
 
 /** At least 1. A number above the maximum counts as the maximum (docs/api.md, Grep). */
 const clamped = (maximum: number, fallback: number, description: string) =>
@@ -28,7 +29,8 @@ export const RunGrep = Type.Object(
       maxLength: SCHEMA_LIMITS.grepPatternBytesMax,
       documented: { pattern: WITHOUT_NUL },
       description:
-        'Extended regular expression of GNU grep -E, matched line by line. At most 64 KiB in UTF-8.',
+        'Extended regular expression of GNU grep -E, matched line by line. At most ' +
+        `${sizeInWords(SCHEMA_LIMITS.grepPatternBytesMax)} in UTF-8.`,
       examples: ['ERROR|FATAL'],
     }),
     recursive: Type.Optional(
@@ -37,7 +39,8 @@ export const RunGrep = Type.Object(
     maxDurationSeconds: clamped(
       SCHEMA_LIMITS.grepSecondsMax,
       SCHEMA_LIMITS.grepSecondsMax,
-      'Deadline, from the arrival of the request; never later than after 28 seconds.',
+      'Deadline, from the arrival of the request; never later than after ' +
+        `${SCHEMA_LIMITS.grepDurationMsMax / 1000} seconds.`,
     ),
     concurrency: clamped(
       SCHEMA_LIMITS.grepConcurrencyMax,
@@ -66,7 +69,9 @@ export const GrepMatch = Type.Object(
       examples: ['12:00:00 ERROR no route'],
     }),
     truncated: Type.Optional(
-      Type.Literal(true, { description: 'The line is longer than 64 KiB and was cut there.' }),
+      Type.Literal(true, {
+        description: `The line is longer than ${sizeInWords(SCHEMA_LIMITS.grepTextBytesMax)} and was cut there.`,
+      }),
     ),
   },
   { title: 'GrepMatch' },

@@ -4,6 +4,7 @@ import { SCHEMA_LIMITS } from './limits.ts';
 import { joinProofPattern } from '../host-invitation.ts';
 import { compile } from '../validate.ts';
 import { timestamp } from './common.ts';
+import { LIMITS } from '../limits.ts';
 
 /** An operator's order to a host: nothing, no new work, or no work at all. */
 export const hostOrders = ['up', 'cordoned', 'drained'] as const;
@@ -112,7 +113,9 @@ export const Host = Type.Interface(
     }),
     state: Type.Enum(['up', 'cordoned', 'draining', 'drained', 'away', 'fenced'], {
       description:
-        '`cordoned`: takes nothing new. `draining`: pauses its sandboxes and gives its disks up. `drained`: has no work left. `away`: silent for 15 seconds; its figures are the last that it told. `fenced`: away, and an operator has said that it is off.',
+        '`cordoned`: takes nothing new. `draining`: pauses its sandboxes and gives its disks up. `drained`: has no work left. `away`: silent for ' +
+        `${LIMITS.hostTtlMs / 1000} seconds; its figures are the last that it told. ` +
+        '`fenced`: away, and an operator has said that it is off.',
     }),
     order: Type.Enum([...hostOrders], {
       description: 'What the operator wants of it, also while it is away.',

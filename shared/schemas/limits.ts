@@ -1,5 +1,5 @@
 import assert from 'node:assert';
-import { HOUR_MS, KiB, MiB } from '../units.ts';
+import { HOUR_MS, KiB, MINUTE_MS, MiB } from '../units.ts';
 
 /** Limits of inputs and answers. */
 export const SCHEMA_LIMITS = {
@@ -19,6 +19,8 @@ export const SCHEMA_LIMITS = {
   mountsPerSandboxMax: 16,
   checkoutsPerMountMax: 32,
   execTimeoutMsMax: 290_000,
+  // The end of a longer output is kept.
+  outputBytesPerStreamMax: 16 * MiB,
 
   // Share links
   shareKeyBytesMax: 1024,
@@ -32,6 +34,10 @@ export const SCHEMA_LIMITS = {
   grepConcurrencyDefault: 50,
   grepConcurrencyMax: 100,
   grepSecondsMax: 30,
+  // Clients that give up after 30 s still get the answer.
+  grepDurationMsMax: 28_000,
+  // Longer lines are cut; the same as in search.h.
+  grepTextBytesMax: 64 * KiB,
 
   // Sandboxes
   sandboxNameLengthMax: 63,
@@ -45,6 +51,7 @@ export const SCHEMA_LIMITS = {
   sandboxConcurrentExecsMax: 1024,
   imageReferenceLengthMax: 512,
   sandboxVariablesMax: 2048,
+  sandboxEnvironmentBytesMax: 128 * KiB, // Names and values, and two bytes per variable.
   // How long `wait=true` holds an answer: clients give up after 30 s (docs/api.md, Choices).
   sandboxWaitMsMax: 20_000,
   sandboxExitMessageLengthMax: 1000,
@@ -72,10 +79,14 @@ export const SCHEMA_LIMITS = {
   fileListMax: 5000,
   fileCursorLengthMax: 8 * KiB,
 
+  // How long a process of a sandbox is kept after its end; the same as in wire.h.
+  processKeptMs: 15 * MINUTE_MS,
+
   portsPerSandboxMax: 128, // Exposed ones.
 
   /** Sandboxes and disks that a host's report names by id; the counts are of all. */
   hostReportIdsMax: 10,
 } as const;
 
+assert(SCHEMA_LIMITS.grepDurationMsMax < SCHEMA_LIMITS.grepSecondsMax * 1000);
 assert(SCHEMA_LIMITS.pageSizeDefault <= SCHEMA_LIMITS.pageSizeMax);

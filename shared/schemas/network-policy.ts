@@ -177,7 +177,8 @@ const secretRule = (transformNeeds: readonly 'headers'[]): object =>
       documented: { pattern: HEADER_VALUE },
     },
     'Bearer a-token',
-    'An https URL that requests to the target are sent to instead. At most 2048 characters in its ' +
+    'An https URL that requests to the target are sent to instead. At most ' +
+      `${SCHEMA_LIMITS.networkForwardUrlLengthMax} characters in its ` +
       'normal form, without credentials and fragment.',
     transformNeeds,
   );

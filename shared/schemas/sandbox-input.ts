@@ -4,6 +4,7 @@ import { NetworkPolicy } from './network-policy.ts';
 import { IMAGE_REFERENCE, VARIABLE_NAME, WITHOUT_NUL } from './patterns.ts';
 import { UUID } from './sandbox.ts';
 import { SandboxMountInputs } from './sandbox-mount.ts';
+import { sizeInWords } from '../units.ts';
 
 export const Environment = Type.Unsafe<Record<string, string>>({
   type: 'object',
@@ -11,7 +12,9 @@ export const Environment = Type.Unsafe<Record<string, string>>({
   maxProperties: SCHEMA_LIMITS.sandboxVariablesMax,
   documented: { propertyNames: { pattern: VARIABLE_NAME } },
   description:
-    'Names without = and NUL, values without NUL; at most 2048, together at most 128 KiB.',
+    'Names without = and NUL, values without NUL; at most ' +
+    `${SCHEMA_LIMITS.sandboxVariablesMax}, together at most ` +
+    `${sizeInWords(SCHEMA_LIMITS.sandboxEnvironmentBytesMax)}.`,
   examples: [{ LANG: 'C.UTF-8' }],
 });
 
@@ -28,7 +31,7 @@ export const CopyHook = Type.String({
   description:
     'Shell command that runs in each copy that continues from memory (a fork, a sandbox from a ' +
     'snapshot), while all its other processes are frozen; killed after ' +
-    `${SCHEMA_LIMITS.copyHookMsMax / 1000} s. At most 8 KiB; empty: none.`,
+    `${SCHEMA_LIMITS.copyHookMsMax / 1000} s. At most ${sizeInWords(SCHEMA_LIMITS.copyHookBytesMax)}; empty: none.`,
   examples: ['kill -HUP $(cat /run/server.pid)'],
 });
 const ttlSeconds = {
@@ -174,7 +177,9 @@ export const SandboxTimeout = Type.Object(
     timeout: Type.Optional(
       Type.Integer({
         ...ttlSeconds,
-        description: 'Seconds from now; together with what it has run already at most 24 hours.',
+        description:
+          'Seconds from now; together with what it has run already at most ' +
+          `${SCHEMA_LIMITS.sandboxTtlSecondsMax / 3600} hours.`,
         examples: [3600],
       }),
     ),

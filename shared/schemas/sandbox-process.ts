@@ -1,6 +1,8 @@
 import Type from 'typebox';
 import { timestamp } from './common.ts';
 import { uuid } from './sandbox.ts';
+import { MINUTE_MS } from '../units.ts';
+import { SCHEMA_LIMITS } from './limits.ts';
 
 const STATUSES = ['running', 'completed', 'failed', 'cancelled', 'timed_out'] as const;
 
@@ -60,6 +62,8 @@ export type SandboxProcess = Type.Static<typeof SandboxProcess>;
 
 export const SandboxProcessList = Type.Object({
   processes: Type.Array(SandboxProcess, {
-    description: 'Those that run, and those that ended within the last 15 minutes, in no order.',
+    description:
+      'Those that run, and those that ended within the last ' +
+      `${SCHEMA_LIMITS.processKeptMs / MINUTE_MS} minutes, in no order.`,
   }),
 });

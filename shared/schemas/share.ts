@@ -9,7 +9,7 @@ export const CreateShareUrl = Type.Object(
       minLength: 1,
       maxLength: SCHEMA_LIMITS.shareKeyBytesMax,
       documented: { pattern: FILE_KEY },
-      description: 'The file, from the root of the disk. At most 1024 bytes in UTF-8.',
+      description: `The file, from the root of the disk. At most ${SCHEMA_LIMITS.shareKeyBytesMax} bytes in UTF-8.`,
       examples: ['reports/march.pdf'],
     }),
     expiresIn: Type.Optional(

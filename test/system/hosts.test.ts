@@ -3,7 +3,6 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { keys } from '../../shared/directory/keys.ts';
 import { accountScopes } from '../../shared/key-scopes.ts';
-import { DIRECTORY_LIMITS } from '../../shared/directory/limits.ts';
 import type { Host, HostReport } from '../../shared/schemas/host.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk, exec } from '../helpers/disks.ts';
@@ -19,6 +18,7 @@ import {
 import type { Stack, StackNode } from '../helpers/stack.ts';
 import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
+import { LIMITS } from '../../shared/limits.ts';
 
 const idOf = async ({ environment }: StackNode): Promise<string> =>
   (await readFile(join(environment['AGENT_DATA_DIR'] ?? '', 'host-id'), 'utf8')).trim();
@@ -88,7 +88,7 @@ test('each host is listed with what it has', async (t) => {
     t.true(host.vcpus > 0 && host.vcpusFree <= host.vcpus);
     t.true(host.memoryMib > 0 && host.execSlots > 0);
     t.deepEqual([host.accelerator, host.acceleratorReason], ['tcg', 'set']);
-    t.true(Date.parse(host.lastHeartbeat) + DIRECTORY_LIMITS.hostTtlMs > Date.now());
+    t.true(Date.parse(host.lastHeartbeat) + LIMITS.hostTtlMs > Date.now());
     await waitFor(
       'its free space',
       async () => (await getHost(operator, host.id)).storageFreeBytes,

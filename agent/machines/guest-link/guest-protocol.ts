@@ -44,7 +44,7 @@ export const GUEST_LIMITS = {
   shutdownMsMax: 60_000,
   hookMax: SCHEMA_LIMITS.copyHookBytesMax,
   hookMsMax: SCHEMA_LIMITS.copyHookMsMax,
-  retainMs: 15 * 60_000, // How long a session's process is kept after its end.
+  retainMs: SCHEMA_LIMITS.processKeptMs, // How long a session's process is kept after its end.
   hostSilenceMs: 30_000, // After that the guest takes its host for gone.
   fileOperationsMax: 48, // At the same time.
   fileRing: 512 * KiB, // For an operation on files, in place of `ringMax`.

@@ -9,7 +9,7 @@ import {
 } from './guest-protocol.ts';
 import { stuffedLengthMax } from './byte-stuffing.ts';
 import { GuestProtocolError, GuestUnavailableError } from './guest-errors.ts';
-import { MiB } from '../../../shared/units.ts';
+import { MiB, sizeInWords } from '../../../shared/units.ts';
 
 type Welcome = Extract<GuestFrame, { type: 'welcome' }>;
 
@@ -46,7 +46,9 @@ class WelcomeSearch {
       from = zero + 1;
       if (welcome !== undefined) return { welcome, rest: this.#held.subarray(from) };
     }
-    if (this.#seenBytes > STALE_BYTES_MAX) throw new GuestProtocolError('no welcome within 8 MiB');
+    if (this.#seenBytes > STALE_BYTES_MAX) {
+      throw new GuestProtocolError(`no welcome within ${sizeInWords(STALE_BYTES_MAX)}`);
+    }
     // More bytes than a frame has cannot become a frame, whatever follows.
     this.#held = this.#held.subarray(Math.max(from, this.#held.length - stuffedFrameMax));
     return undefined;

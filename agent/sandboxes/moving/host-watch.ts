@@ -8,13 +8,13 @@ import {
   isPresent,
 } from '../../../shared/directory/hosts.ts';
 import { errnoOf } from '../../../shared/errors.ts';
-import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
 import { SYSTEM_LIMITS } from '../../system/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { type FileLock, takeLock } from '../../system/file-lock.ts';
 import { readOptional } from '../../system/read-optional.ts';
 import { newSign, tellsOfLinks } from './alive-sign.ts';
 import type { SharedStorage } from './shared-storage.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 
 export interface HostWatchDeps {
   readonly hostId: string;
@@ -102,7 +102,7 @@ export class HostWatch {
     let alive = 0;
     for (const hostId of await this.#others()) {
       const silentMs = await this.#look(hostId);
-      if (silentMs < DIRECTORY_LIMITS.hostTtlMs) {
+      if (silentMs < LIMITS.hostTtlMs) {
         alive += 1;
         if (alive >= WATCHED_MIN) break;
         continue;
@@ -119,7 +119,7 @@ export class HostWatch {
    * @returns undefined while there may be one
    */
   async lockSilent(hostId: string): Promise<FileLock | undefined> {
-    if ((await this.#look(hostId)) < DIRECTORY_LIMITS.hostTtlMs) return undefined;
+    if ((await this.#look(hostId)) < LIMITS.hostTtlMs) return undefined;
     return this.#tryLock(hostId);
   }
 

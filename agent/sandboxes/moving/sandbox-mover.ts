@@ -2,7 +2,6 @@ import { repeatUntilStopped } from '../../../shared/background.ts';
 import type { Hosts } from '../../../shared/directory/hosts.ts';
 import { isPresent } from '../../../shared/directory/hosts.ts';
 import { toError } from '../../../shared/errors.ts';
-import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
 import { SANDBOX_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { isAtRest } from '../../../shared/sandbox-lifecycle.ts';
@@ -18,6 +17,7 @@ import type { CarriedRow } from './carried-sandbox.ts';
 import type { HostWatch } from './host-watch.ts';
 import type { SandboxCarrier } from './sandbox-carrier.ts';
 import type { Place } from './shared-storage.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 
 export interface SandboxMoverDeps {
   readonly hostId: string;
@@ -71,7 +71,7 @@ export class SandboxMover {
    *   decide whether to take its sandboxes, so it must not count a silence as shorter than they do
    */
   follow(order: HostOrder, toldAt: number): void {
-    if (performance.now() - this.#toldAt > DIRECTORY_LIMITS.hostTtlMs) this.#silences += 1;
+    if (performance.now() - this.#toldAt > LIMITS.hostTtlMs) this.#silences += 1;
     this.#toldAt = toldAt;
     this.#order = order;
     if (order !== 'drained') this.#hasOthers = true;

@@ -2,7 +2,6 @@ import Type from 'typebox';
 import { AppError } from '../../../shared/errors.ts';
 import type { GrepOutcome } from '../../../shared/jobs/command-kinds.ts';
 import type { JobPayload } from '../../../shared/jobs/jobs.ts';
-import { API_LIMITS } from '../limits.ts';
 import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import {
   GrepMatch,
@@ -97,7 +96,7 @@ export async function searchDisk(
   const { arrivedAt, input } = request;
   const payload = payloadOf(request, onMatches !== undefined);
   const { maxDurationSeconds = SCHEMA_LIMITS.grepSecondsMax } = input;
-  const durationMs = Math.min(maxDurationSeconds * 1000, API_LIMITS.grepDurationMsMax);
+  const durationMs = Math.min(maxDurationSeconds * 1000, SCHEMA_LIMITS.grepDurationMsMax);
   const deadlineAt = Math.floor(Date.now() - (performance.now() - arrivedAt) + durationMs);
   const disk = await inSpan({ name: 'directory.read' }, () =>
     findDisk(deps, request.accountId, request.diskId),

@@ -5,6 +5,7 @@ import { API_LIMITS } from '../limits.ts';
 import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import type { HostOrder } from '../../../shared/schemas/host.ts';
 import type { Deps } from '../../region/deps.ts';
+import { LIMITS } from '../../../shared/limits.ts';
 
 const POLL_MS = 100;
 
@@ -47,7 +48,7 @@ export async function fenceHost(deps: Deps, hostId: string): Promise<HostEntry> 
 async function findAwayHost(deps: Pick<Deps, 'directory'>, hostId: string): Promise<HostEntry> {
   const entry = await findHostEntry(deps, hostId);
   if (!isPresent(entry)) return entry;
-  const message = `${hostId} was heard of seconds ago: stop its agent, and try again in 15 s`;
+  const message = `${hostId} was heard of seconds ago: stop its agent, and try again in ${LIMITS.hostTtlMs / 1000} s`;
   throw new AppError('host_in_use', message);
 }
 

@@ -1,5 +1,4 @@
 import { AppError } from '../../../shared/errors.ts';
-import { API_LIMITS } from '../limits.ts';
 import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 
 const BYTES_BESIDE = 2; // The `=` between name and value, and the NUL after it.
@@ -30,10 +29,10 @@ export function checkEnvironment(environment: Readonly<Record<string, string>>):
     }
     bytes += Buffer.byteLength(name) + Buffer.byteLength(value) + BYTES_BESIDE;
   }
-  if (bytes > API_LIMITS.sandboxEnvironmentBytesMax) {
+  if (bytes > SCHEMA_LIMITS.sandboxEnvironmentBytesMax) {
     throw new AppError(
       'bad_request',
-      `env is longer than ${API_LIMITS.sandboxEnvironmentBytesMax} bytes`,
+      `env is longer than ${SCHEMA_LIMITS.sandboxEnvironmentBytesMax} bytes`,
     );
   }
 }

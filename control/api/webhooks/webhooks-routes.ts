@@ -8,6 +8,8 @@ import {
 } from '../../../shared/schemas/webhook.ts';
 import { route } from '../../http/route.ts';
 import { createWebhook, deleteWebhook, listDeliveries, listWebhooks } from './webhooks.ts';
+import { DAY_MS } from '../../../shared/units.ts';
+import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
 
 const tag = 'Webhooks';
 
@@ -72,7 +74,7 @@ const listWebhookDeliveries = route({
   operationId: 'listWebhookDeliveries',
   scope: 'admin',
   summary: 'List the latest attempts to send events to a webhook, newest first',
-  description: 'Up to 100 attempts of the last 30 days.',
+  description: `Up to ${DIRECTORY_LIMITS.webhookDeliveriesKept} attempts of the last ${DIRECTORY_LIMITS.webhookDeliveriesKeptMs / DAY_MS} days.`,
   tag,
   params: WebhookPath,
   replies: { 200: success(WebhookDeliveries) },

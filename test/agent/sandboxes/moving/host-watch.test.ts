@@ -12,9 +12,9 @@ import type { HostReport } from '../../../../shared/schemas/host.ts';
 import { startRedis } from '../../../helpers/redis.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
 import { waitFor } from '../../../helpers/wait.ts';
-import { DIRECTORY_LIMITS } from '../../../../shared/directory/limits.ts';
+import { LIMITS } from '../../../../shared/limits.ts';
 
-Object.assign(DIRECTORY_LIMITS, { hostTtlMs: 20 }); // A host is silent at once.
+Object.assign(LIMITS, { hostTtlMs: 20 }); // A host is silent at once.
 
 const LONG_AGO: HostReport = {
   ...{ version: '1.0.0', order: 'up', vcpus: 8, vcpusFree: 8, memoryMib: 1, memoryMibFree: 1 },

@@ -20,13 +20,13 @@ import { startRedis } from '../../../helpers/redis.ts';
 import { newSandbox, sandboxRecord } from '../../../helpers/sandbox-records.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
 import { waitFor } from '../../../helpers/wait.ts';
-import { DIRECTORY_LIMITS } from '../../../../shared/directory/limits.ts';
+import { LIMITS } from '../../../../shared/limits.ts';
 
 const { serial } = test; // Failpoints are of the process.
 const KEYS = [randomBytes(32)] as const;
 const log = pino({ level: 'silent' });
 
-Object.assign(DIRECTORY_LIMITS, { hostTtlMs: 20 }); // A host is silent at once.
+Object.assign(LIMITS, { hostTtlMs: 20 }); // A host is silent at once.
 test.afterEach.always(() => interceptFailpoints(undefined));
 
 const read = (at: string, vmId: string) => readSandbox(at, KEYS, vmId);

@@ -4,7 +4,6 @@ import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { paths } from '../../../../agent/system/paths.ts';
 import type { Sandboxes } from '../../../../shared/directory/sandboxes.ts';
-import { API_LIMITS } from '../../../../control/api/limits.ts';
 import { SCHEMA_LIMITS } from '../../../../shared/schemas/limits.ts';
 import { sandboxStates } from '../../../../shared/sandbox-lifecycle.ts';
 import type { Sandbox } from '../../../../shared/schemas/sandbox.ts';
@@ -166,7 +165,7 @@ wrong({ env: { 'A=B': 'x' } }, /env/u);
 wrong({ env: { 'A\0': 'x' } }, /env/u);
 wrong({ env: { A: 'x\0' } }, /env/u);
 wrong('{"env":{"__proto__":"x"}}');
-wrong({ env: { A: '\u00e9'.repeat(API_LIMITS.sandboxEnvironmentBytesMax / 2) } }, /env/u);
+wrong({ env: { A: '\u00e9'.repeat(SCHEMA_LIMITS.sandboxEnvironmentBytesMax / 2) } }, /env/u);
 wrong(
   { env: Object.fromEntries(Array.from({ length: 2049 }, (_, index) => [`A${index}`, ''])) },
   /env .*2048/u,
@@ -202,7 +201,7 @@ test(creation, { image_id: '0'.repeat(64) }, 404, 'not_found', /no image 0/u);
 
 test('an environment of exactly the maximum size is accepted', async (t) => {
   const { api } = t.context;
-  const env = { A: 'x'.repeat(API_LIMITS.sandboxEnvironmentBytesMax - 3) };
+  const env = { A: 'x'.repeat(SCHEMA_LIMITS.sandboxEnvironmentBytesMax - 3) };
   t.is((await api.call('POST', '/api/sandboxes', { env })).body.code, 'not_enabled');
   const more = { A: `${env.A}x` };
   t.is((await api.call('POST', '/api/sandboxes', { env: more })).body.code, 'bad_request');
