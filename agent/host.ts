@@ -13,7 +13,7 @@ import { endProcess } from '../shared/process-faults.ts';
 import { settledWithin } from '../shared/settled-within.ts';
 import type { StorageWatch } from '../shared/storage-watch.ts';
 import { Buckets } from './disks/buckets/buckets.ts';
-import { Attachments } from './disks/attachments.ts';
+import { AttachedDisks } from './disks/attached-disks.ts';
 import { DiskRegistry } from './disks/disk-registry.ts';
 import { DiskUses } from './disks/disk-use.ts';
 import { watchDisks } from './commands/watch-storage.ts';
@@ -302,7 +302,7 @@ function openDisks(
   { cgroups, cgroupParent }: HostGroups,
   parts: Omit<
     ConstructorParameters<typeof DiskRegistry>[0],
-    'calls' | 'attachments' | 'fence' | 'onMounted' | 'backing'
+    'calls' | 'attachedDisks' | 'fence' | 'onMounted' | 'backing'
   > & { readonly dataDir: string },
 ): DiskRegistry {
   const networks = new ReachableNetworks(bucketNetworks);
@@ -317,7 +317,7 @@ function openDisks(
     ...parts,
     backing,
     calls: new StorageCalls(),
-    attachments: new Attachments({
+    attachedDisks: new AttachedDisks({
       count: DISK_LIMITS.disksAttachedMax,
       perAccountMax: DISK_LIMITS.disksAttachedPerAccountMax,
     }),

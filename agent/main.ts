@@ -42,7 +42,7 @@ import { commandJobs } from './control-link/command-jobs.ts';
 import { diskJobs } from './control-link/disk-jobs.ts';
 import { ImageBuilds } from './images/image-builds.ts';
 import { imageJobs } from './control-link/image-jobs.ts';
-import type { JobHandlers } from './control-link/job-handlers.ts';
+import type { JobProcessors } from './control-link/job-processors.ts';
 import { Ingress, type IngressMetrics } from './edge/ingress/ingress.ts';
 import { JobWorker, type JobWorkerDeps } from './control-link/job-worker.ts';
 import { noSandboxJobs, sandboxJobs } from './control-link/sandbox-jobs.ts';
@@ -132,10 +132,10 @@ function openGateway(
   return new ObjectGateway({ ...parts, ...limits, forwarder, remote, durations, log });
 }
 
-function jobHandlers(
+function jobProcessors(
   { disks, execs, storage, sandboxes }: Host,
   imageBuilds: ImageBuilds,
-): JobHandlers<JobKind> {
+): JobProcessors<JobKind> {
   return {
     ...commandJobs(execs, storage),
     ...diskJobs(disks, storage),
@@ -162,7 +162,7 @@ const openWorker = (
     redis: config.cluster.redis,
     seal: new JobSeal(config.cluster.clusterSecrets),
     execSlots: config.execSlots,
-    handlers: jobHandlers(host, imageBuilds),
+    processors: jobProcessors(host, imageBuilds),
   });
 
 const openPublicServer = (

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { ignoring, toError } from '../shared/errors.ts';
 import type { Logger } from '../shared/log.ts';
 import { paths } from './system/paths.ts';
-import { mountAgain, unmountLeftover } from './disks/disk-mount.ts';
+import { mountAgain, unmountLeftover } from './disks/mount.ts';
 import { mountsBelow } from './system/mount-table.ts';
 import { failpoint } from './system/failpoint.ts';
 import type { HostGroups } from './system/helper-group.ts';

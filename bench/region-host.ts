@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { mkdir } from 'node:fs/promises';
 import { pino } from 'pino';
-import { answer, type JobHandlers } from '../agent/control-link/job-handlers.ts';
+import { answer, type JobProcessors } from '../agent/control-link/job-processors.ts';
 import { JobWorker } from '../agent/control-link/job-worker.ts';
 import { sandboxJobs } from '../agent/control-link/sandbox-jobs.ts';
 import { Journal } from '../agent/system/journal/journal.ts';
@@ -54,7 +54,7 @@ const refuse = (): never => {
 };
 
 /** Disks of a simulated host are records only: nothing is made and nothing is attached. */
-const handlersOf = ({ registry, creator }: HostSandboxes): JobHandlers<JobKind> => ({
+const processorsOf = ({ registry, creator }: HostSandboxes): JobProcessors<JobKind> => ({
   'exec.run': refuse,
   'grep.run': refuse,
   'image.build': refuse,
@@ -120,7 +120,7 @@ export class SimulatedHost {
     });
     const links = linksOf(hostId, settings, sandboxes);
     const worker = new JobWorker({
-      ...{ hostId, links, log, execSlots: 0, handlers: handlersOf(sandboxes) },
+      ...{ hostId, links, log, execSlots: 0, processors: processorsOf(sandboxes) },
       redis: settings.redis,
       seal: new JobSeal([settings.clusterSecret]),
       jobDurations: histogram('job_durations', 'kind', 'outcome'),

@@ -1,6 +1,6 @@
 import { activityRoutes } from './api/accounts/activity-routes.ts';
 import { apiKeyRoutes } from './api/accounts/api-keys-routes.ts';
-import { diskMountRoutes } from './api/disks/disk-mounts-routes.ts';
+import { diskMountRoutes } from './api/disks/buckets-routes.ts';
 import { diskUserRoutes } from './api/disks/disk-users-routes.ts';
 import { diskRoutes } from './api/disks/disks-routes.ts';
 import { execRoutes } from './api/execs/execs-routes.ts';

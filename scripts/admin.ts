@@ -145,7 +145,7 @@ async function breakHold(directory: Directory, account: string, diskId: string):
   const { id: accountId } = await findAccount(directory, account);
   const disk = await directory.disks.get(accountId, diskId);
   if (disk === undefined) throw new AppError('not_found', `the account has no disk ${diskId}`);
-  const { handler: hostId, isHeld = false } = disk;
+  const { leaseHolder: hostId, isHeld = false } = disk;
   if (hostId === undefined || !isHeld) {
     throw new AppError('bad_request', `no sandbox holds disk ${diskId}: there is nothing to break`);
   }

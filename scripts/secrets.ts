@@ -7,7 +7,7 @@ import type { Directory } from '../shared/directory/directory.ts';
 import type { DiskRecord } from '../shared/directory/disk-record.ts';
 import { toError } from '../shared/errors.ts';
 import { parseManifest } from '../shared/schemas/disk-manifest.ts';
-import { mountSealContext } from '../shared/schemas/disk-mount.ts';
+import { bucketSealContext } from '../shared/schemas/disk-bucket.ts';
 import { reseal, type Ring, sha256, tryUnseal } from '../shared/secrets.ts';
 
 const KEY_ID_LENGTH = 12;
@@ -35,7 +35,7 @@ const sealedOfDisk = ({ id, users, mounts = [] }: Pick<DiskRecord, 'id' | 'users
     text === undefined ? [] : [{ kind: 'tokens of disks', text, context: id }],
   ),
   ...mounts.map(({ id: mountId, sealedCredentials: text }): Sealed => ({
-    ...{ kind: 'credentials of buckets', text, context: mountSealContext(id, mountId) },
+    ...{ kind: 'credentials of buckets', text, context: bucketSealContext(id, mountId) },
   })),
 ];
 
@@ -153,7 +153,7 @@ class Resealing {
     }
     const { mounts = [] } = record;
     const next = mounts.map((mount) => {
-      const context = mountSealContext(record.id, mount.id);
+      const context = bucketSealContext(record.id, mount.id);
       const sealedCredentials = reseal(this.#keys, mount.sealedCredentials, context);
       return sealedCredentials === undefined ? mount : { ...mount, sealedCredentials };
     });

@@ -5,7 +5,7 @@ const randomHex = (bytes: number): string => randomBytes(bytes).toString('hex');
 /** `dsk-` and 16 hex digits, as callers see it. */
 export const newDiskId = (): string => `dsk-${randomHex(8)}`;
 /** `mnt-` and 16 hex digits: object storage behind a disk. */
-export const newMountId = (): string => `mnt-${randomHex(8)}`;
+export const newBucketId = (): string => `mnt-${randomHex(8)}`;
 export const newAccountId = (): string => `acct-${randomHex(8)}`;
 export const newHostId = (): string => `host-${randomHex(6)}`;
 export const newNodeId = (): string => `node-${randomHex(6)}`;

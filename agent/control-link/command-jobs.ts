@@ -1,13 +1,13 @@
 import type { CommandJobKind } from '../../shared/jobs/jobs.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { ExecRegistry } from '../commands/exec-registry.ts';
-import type { JobHandlers } from './job-handlers.ts';
+import type { JobProcessors } from './job-processors.ts';
 
 /** Handles the jobs that run a command on disks or search one: each gets an actor of its own. */
 export const commandJobs = (
   execs: ExecRegistry,
   storage: StorageWatch,
-): JobHandlers<CommandJobKind> => ({
+): JobProcessors<CommandJobKind> => ({
   'exec.run': async ({ id, requestId, deadlineAt, payload }, reportBegun) => {
     storage.refuseIfLow();
     const spec = { id, requestId, deadlineAt, ...payload };

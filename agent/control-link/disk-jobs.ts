@@ -1,10 +1,13 @@
 import type { DiskJobKind } from '../../shared/jobs/jobs.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { DiskRegistry } from '../disks/disk-registry.ts';
-import { answer, type JobHandlers } from './job-handlers.ts';
+import { answer, type JobProcessors } from './job-processors.ts';
 
 /** Handles the jobs on disks by sending messages to their actors. */
-export const diskJobs = (disks: DiskRegistry, storage: StorageWatch): JobHandlers<DiskJobKind> => ({
+export const diskJobs = (
+  disks: DiskRegistry,
+  storage: StorageWatch,
+): JobProcessors<DiskJobKind> => ({
   'disk.create': async ({ payload }) => {
     storage.refuseIfLow();
     await disks.get(payload).create();

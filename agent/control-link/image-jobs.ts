@@ -1,9 +1,9 @@
 import type { ImageJobKind } from '../../shared/jobs/jobs.ts';
 import type { ImageBuilds } from '../images/image-builds.ts';
-import { answer, type JobHandlers } from './job-handlers.ts';
+import { answer, type JobProcessors } from './job-processors.ts';
 
 /** Handles the jobs on images. */
-export const imageJobs = (builds: ImageBuilds): JobHandlers<ImageJobKind> => ({
+export const imageJobs = (builds: ImageBuilds): JobProcessors<ImageJobKind> => ({
   'image.build': async ({ payload }) => {
     builds.begin(payload);
     return answer({});

@@ -17,7 +17,7 @@ import type { Logger } from '../../shared/log.ts';
 import type { ControlLinks } from './control-link.ts';
 import { FairTurns } from '../system/queues/fair-turns.ts';
 import { toJobFailure } from './job-failure.ts';
-import { handleJob, type JobAnswer, type JobHandlers } from './job-handlers.ts';
+import { handleJob, type JobAnswer, type JobProcessors } from './job-processors.ts';
 import { isDiscard, JobTurns } from './job-turns.ts';
 import { LostJobs } from './lost-jobs.ts';
 import { PromptWorker } from './prompt-worker.ts';
@@ -47,7 +47,7 @@ export interface JobWorkerDeps {
   readonly redis: RedisTarget;
   readonly seal: JobSeal;
   readonly execSlots: number;
-  readonly handlers: JobHandlers<JobKind>;
+  readonly processors: JobProcessors<JobKind>;
   readonly links: ControlLinks;
   readonly log: Logger;
   readonly jobDurations: JobDurations;
@@ -55,7 +55,7 @@ export interface JobWorkerDeps {
 }
 
 /**
- * Takes this host's jobs from Redis and hands each to its handler. The answer goes to the control
+ * Takes this host's jobs from Redis and hands each to its processor. The answer goes to the control
  * node that sent the job, over its agent link. A job is delivered at most once: BullMQ makes one
  * attempt, and drops a job whose agent died instead of delivering it again (docs/decisions/0003).
  */
@@ -274,7 +274,7 @@ export class JobWorker {
     try {
       // A command reports by itself, when its own turn has come.
       if (jobKind(job.kind).queue !== 'exec') reportBegun();
-      return await handleJob(this.#deps.handlers, job, reportBegun, sendPart);
+      return await handleJob(this.#deps.processors, job, reportBegun, sendPart);
     } finally {
       turn?.release();
     }

@@ -4,7 +4,7 @@ import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
 import { settledWithin } from '../../shared/settled-within.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { HostSandboxes } from '../sandboxes/open-sandboxes.ts';
-import { answer, type JobHandlers } from './job-handlers.ts';
+import { answer, type JobProcessors } from './job-processors.ts';
 import { snapshotJobs } from './snapshot-jobs.ts';
 
 type SandboxJobParts = Pick<HostSandboxes, 'registry' | 'creator'> & {
@@ -16,7 +16,10 @@ const runExec =
   ({
     registry,
     storage,
-  }: Pick<SandboxJobParts, 'registry' | 'storage'>): JobHandlers<'sandbox.exec'>['sandbox.exec'] =>
+  }: Pick<
+    SandboxJobParts,
+    'registry' | 'storage'
+  >): JobProcessors<'sandbox.exec'>['sandbox.exec'] =>
   async ({ payload: { execId: id, waitMs, ...spec } }) => {
     storage.refuseIfUnusable();
     const { command, environment, hasTerminal, timeoutSeconds } = spec;
@@ -36,7 +39,7 @@ export const sandboxJobs = ({
   registry,
   creator,
   storage,
-}: SandboxJobParts): JobHandlers<SandboxJobKind> => ({
+}: SandboxJobParts): JobProcessors<SandboxJobKind> => ({
   'sandbox.create': async ({
     payload: { sandboxId, accountId, environment, network, image, waitMs, ...config },
   }) => {
@@ -103,7 +106,7 @@ const refuse = (): never => {
 };
 
 /** For a host that runs no sandboxes. */
-export const noSandboxJobs: JobHandlers<SandboxJobKind> = {
+export const noSandboxJobs: JobProcessors<SandboxJobKind> = {
   'sandbox.create': refuse,
   'sandbox.action': refuse,
   'sandbox.delete': refuse,

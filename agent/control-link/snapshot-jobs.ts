@@ -1,7 +1,7 @@
 import type { SandboxJobKind } from '../../shared/jobs/jobs.ts';
 import { parseNetworkPolicy } from '../../shared/network/parse-policy.ts';
 import type { HostSandboxes } from '../sandboxes/open-sandboxes.ts';
-import { answer, type JobHandlers } from './job-handlers.ts';
+import { answer, type JobProcessors } from './job-processors.ts';
 
 type SnapshotJobKind = Extract<SandboxJobKind, `snapshot.${string}` | 'sandbox.fromSnapshot'>;
 
@@ -9,7 +9,7 @@ type SnapshotJobKind = Extract<SandboxJobKind, `snapshot.${string}` | 'sandbox.f
 export const snapshotJobs = ({
   registry,
   creator,
-}: Pick<HostSandboxes, 'registry' | 'creator'>): JobHandlers<SnapshotJobKind> => ({
+}: Pick<HostSandboxes, 'registry' | 'creator'>): JobProcessors<SnapshotJobKind> => ({
   'sandbox.fromSnapshot': async ({ payload }) => {
     const { sandboxId, accountId, snapshotId, environment, network, waitMs, ...config } = payload;
     const actor = await creator.createFromSnapshot({

@@ -19,10 +19,11 @@ interface Entry extends CheckoutRequest {
 }
 
 /**
- * The exclusive checkouts of a disk's files and directories, kept by the disk's handler, through
- * which all uses of the disk go. A checkout of a path excludes every other checkout of that path,
- * of its parents, and of anything beneath it; see {@link CheckoutTarget.places} for what counts as
- * a path. Writers that check nothing out are not held back (docs/architecture.md, Delegations).
+ * The exclusive checkouts of a disk's files and directories, kept by the disk's lease holder,
+ * through which all uses of the disk go. A checkout of a path excludes every other checkout of that
+ * path, of its parents, and of anything beneath it; see {@link CheckoutTarget.places} for what
+ * counts as a path. Writers that check nothing out are not held back (docs/architecture.md,
+ * Delegations).
  *
  * A request gets all of its targets at once or waits holding none, behind earlier requests that it
  * conflicts with. With disks taken in one order, commands therefore cannot wait for each other in a

@@ -3,18 +3,18 @@ import type { Directory } from '../../shared/directory/directory.ts';
 import { AppError, toError } from '../../shared/errors.ts';
 import type { Delegation } from '../../shared/jobs/disk-kinds.ts';
 import { DISK_LIMITS } from './limits.ts';
-import type { StoredMount } from '../../shared/schemas/disk-mount.ts';
+import type { StoredBucket } from '../../shared/schemas/disk-bucket.ts';
 import type { Logger } from '../../shared/log.ts';
 import { inSpan } from '../../shared/spans.ts';
 import type { DiskHoldJournal } from '../system/journal/disk-hold-journal.ts';
 import type { Beat } from '../system/beat.ts';
 import { paths } from '../system/paths.ts';
 import type { StorageFence } from '../system/storage-fence.ts';
-import type { Attachments, IdleDisk } from './attachments.ts';
+import type { AttachedDisks, IdleDisk } from './attached-disks.ts';
 import { type DiskClaim, DiskClaims } from './disk-claims.ts';
 import { type DiskLayout, layoutOf } from './disk-layout.ts';
 import type { DiskFiles } from './disk-files.ts';
-import { toAppError, usedBytes } from './disk-mount.ts';
+import { toAppError, usedBytes } from './mount.ts';
 import type { AttachedBacking, DiskBacking, DiskRef } from './disk-backing.ts';
 import type { DiskUses } from './disk-use.ts';
 import { DiskHolders } from './disk-holders.ts';
@@ -34,7 +34,7 @@ export interface DiskActorDeps {
   readonly files: DiskFiles;
   readonly calls: StorageCalls;
   readonly loops: LoopDevices;
-  readonly attachments: Attachments;
+  readonly attachedDisks: AttachedDisks;
   readonly fence: StorageFence;
   readonly uses: DiskUses;
   readonly beat: Beat;
@@ -289,18 +289,18 @@ export class DiskActor {
   }
 
   #attach(): Promise<Attachment> {
-    const { attachments } = this.#deps;
+    const { attachedDisks } = this.#deps;
     const { accountId, diskId } = this.#disk;
     const attributes = { 'berth.disk_id': diskId };
     return inSpan({ name: 'disk.attach', attributes }, async () => {
       this.#storage.refuseIfSetAside();
       // A disk that a sandbox has held since before this agent is attached already.
-      if (this.#storage.isHeld) attachments.add(accountId);
-      else await attachments.take(accountId);
+      if (this.#storage.isHeld) attachedDisks.add(accountId);
+      else await attachedDisks.take(accountId);
       try {
         return await this.#mount();
       } catch (error) {
-        attachments.release(accountId);
+        attachedDisks.release(accountId);
         throw toAppError(error);
       }
     });
@@ -345,7 +345,7 @@ export class DiskActor {
     await this.#storage.work(() => this.#deps.files.exists(this.#disk.diskId));
   }
 
-  async #attachBacking(mount: StoredMount): Promise<AttachedBacking> {
+  async #attachBacking(mount: StoredBucket): Promise<AttachedBacking> {
     const { contents } = this.#layout;
     try {
       const layout = { mount: this.#target, contents };
@@ -378,7 +378,7 @@ export class DiskActor {
 
   #endIdleTime(): void {
     clearTimeout(this.#idleTimer);
-    this.#deps.attachments.markUsed(this.#idle);
+    this.#deps.attachedDisks.markUsed(this.#idle);
   }
 
   #whenIdle(): void {
@@ -390,7 +390,7 @@ export class DiskActor {
       });
     }, DISK_LIMITS.diskIdleUnmountMs);
     this.#idleTimer = timer;
-    this.#deps.attachments.markIdle(this.#idle);
+    this.#deps.attachedDisks.markIdle(this.#idle);
   }
 
   /** @see IdleDisk.detachIdle */
@@ -432,7 +432,7 @@ export class DiskActor {
       if (await this.#storage.unmount()) await this.#releaseLease(attachment.keeper.lease);
       await attachment.backing?.unmounted();
     } finally {
-      this.#deps.attachments.release(this.#disk.accountId);
+      this.#deps.attachedDisks.release(this.#disk.accountId);
     }
     this.#deps.log.info({ diskId: this.#disk.diskId, reason: reason.message }, 'disk:detached');
   }

@@ -1,4 +1,4 @@
-import type { StoredMount } from '../../shared/schemas/disk-mount.ts';
+import type { StoredBucket } from '../../shared/schemas/disk-bucket.ts';
 
 export interface DiskRef {
   readonly accountId: string;
@@ -47,7 +47,7 @@ export interface DiskBacking {
    */
   attach(
     disk: DiskRef,
-    mount: StoredMount,
+    mount: StoredBucket,
     layout: { readonly mount: string; readonly contents: string },
     isHeld: () => boolean,
   ): Promise<AttachedBacking>;

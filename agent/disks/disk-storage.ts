@@ -15,7 +15,7 @@ import {
   toAppError,
   unmountImage,
   unmountLeftover,
-} from './disk-mount.ts';
+} from './mount.ts';
 import { onBehalfOf } from './disk-threads.ts';
 import type { LoopDevices } from './loop-devices.ts';
 import { answerWithin, type StorageCalls } from './storage-calls.ts';

@@ -3,7 +3,7 @@ import { runInBackground } from '../../shared/background.ts';
 import { toError } from '../../shared/errors.ts';
 import type { Logger } from '../../shared/log.ts';
 import { SerialQueue } from '../system/queues/serial-queue.ts';
-import { sweepLoops } from './disk-mount.ts';
+import { sweepLoops } from './mount.ts';
 
 /**
  * Loop device numbers per host, as in disk.h; the first range belongs to the rest of the system.

@@ -2,7 +2,7 @@ import type { AcquiredLease, DiskLeases } from '../../shared/directory/disk-leas
 import { AppError } from '../../shared/errors.ts';
 import { DISK_LIMITS } from './limits.ts';
 import type { StorageFence } from '../system/storage-fence.ts';
-import { StillAttachedError } from './disk-mount.ts';
+import { StillAttachedError } from './mount.ts';
 import type { DiskStorage } from './disk-storage.ts';
 
 interface MountAloneParts {

@@ -8,7 +8,7 @@ import { diskIdPattern } from '../../shared/ids.ts';
 import { DISK_LIMITS } from './limits.ts';
 import { SYSTEM_LIMITS } from '../system/limits.ts';
 import type { Logger } from '../../shared/log.ts';
-import { abandonMount, isImageFree, mountAgain, unmountLeftover } from './disk-mount.ts';
+import { abandonMount, isImageFree, mountAgain, unmountLeftover } from './mount.ts';
 import { LoopDevices } from './loop-devices.ts';
 import { imagePathOf } from './disk-files.ts';
 import { detectCgroups, killGroup } from '../system/cgroup.ts';

@@ -56,8 +56,8 @@ async function sweepNoted(deps: DiskSweepDeps): Promise<void> {
     await trySweep(deps, disk.id, async () => {
       const entry = await directory.disks.get(disk.accountId, disk.id);
       if (entry?.record.status !== 'deleting') return deletions.forgetIfOld(disk);
-      const { handler = hostId } = entry;
-      if (handler === hostId) await finish(deps, entry); // Another host deletes its own disks.
+      const { leaseHolder = hostId } = entry;
+      if (leaseHolder === hostId) await finish(deps, entry); // Another host deletes its own disks.
     });
   }
 }

@@ -1,6 +1,6 @@
 import { chmod, mkdir, open, statfs, truncate } from 'node:fs/promises';
 import { MiB } from '../../shared/units.ts';
-import { isImageFree, mountImage, unmountImage } from '../disks/disk-mount.ts';
+import { isImageFree, mountImage, unmountImage } from '../disks/mount.ts';
 import type { HostGroups } from '../system/helper-group.ts';
 import { ProgramError, run } from '../system/spawn.ts';
 import { runConfined } from './confined-tool.ts';

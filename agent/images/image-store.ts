@@ -7,7 +7,7 @@ import { ignoring, toError } from '../../shared/errors.ts';
 import { parseJson } from '../../shared/json.ts';
 import type { Logger } from '../../shared/log.ts';
 import { compile } from '../../shared/validate.ts';
-import { mountReadOnly, unmountLeftover } from '../disks/disk-mount.ts';
+import { mountReadOnly, unmountLeftover } from '../disks/mount.ts';
 import { SerialQueue } from '../system/queues/serial-queue.ts';
 import { failpoint } from '../system/failpoint.ts';
 import { syncPath, writeDurably } from '../system/write-durably.ts';

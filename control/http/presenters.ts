@@ -2,7 +2,7 @@ import type { ApiKeyRecord } from '../../shared/directory/api-keys.ts';
 import type { DiskEntry, DiskUsage, DiskUserRecord } from '../../shared/directory/disk-record.ts';
 import type { ApiKey } from '../../shared/schemas/api-key.ts';
 import type { CreatedDisk, Disk } from '../../shared/schemas/disk.ts';
-import type { DiskMount } from '../../shared/schemas/disk-mount.ts';
+import type { DiskMount } from '../../shared/schemas/disk-bucket.ts';
 import type { AuthorizedUser } from '../../shared/schemas/disk-user.ts';
 
 /** The cloud part of a region id `<cloud>-<region>`. */
@@ -46,7 +46,7 @@ export const presentMounts = ({ record, mountStatus }: DiskEntry): DiskMount[] =
 
 /** A disk as the API shows it. Figures that were never measured are left out. */
 export function presentDisk(entry: DiskEntry): Disk {
-  const { record, usage, clients, handler } = entry;
+  const { record, usage, clients, leaseHolder } = entry;
   const metrics = presentMetrics(usage);
   const { usedBytes } = usage;
   return {
@@ -57,7 +57,7 @@ export function presentDisk(entry: DiskEntry): Disk {
     provider: providerOf(record.region),
     region: record.region,
     createdAt: record.createdAt,
-    fsHandlerStatus: handler === undefined ? 'idle' : 'attached',
+    fsHandlerStatus: leaseHolder === undefined ? 'idle' : 'attached',
     ...(usage.lastAccessed === undefined ? {} : { lastAccessed: usage.lastAccessed }),
     ...(usedBytes === undefined ? {} : { dataSize: usedBytes, activeDataBytes: usedBytes }),
     mounts: presentMounts(entry),

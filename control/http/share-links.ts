@@ -12,7 +12,7 @@ import { compile } from '../../shared/validate.ts';
 import type { Deps } from '../region/deps.ts';
 import { RefusedRequest } from '../region/refused-request.ts';
 import type { Readable } from 'node:stream';
-import { callHandler, type RequestContext, withHandler } from '../region/call-handler.ts';
+import { callDiskHost, type RequestContext, withDiskHost } from '../region/call-disk-host.ts';
 import { findDisk } from '../region/find-disk.ts';
 
 const PURPOSE = 'share';
@@ -70,7 +70,7 @@ export async function createShareUrl(
   const { accountId, keyId } = caller;
   const disk = await findDisk(deps, accountId, diskId);
   const file = { accountId, diskId, key };
-  await callHandler(deps, [disk], { kind: 'disk.stat', payload: file }, context);
+  await callDiskHost(deps, [disk], { kind: 'disk.stat', payload: file }, context);
   const { signingKeys, publicBaseUrl } = deps.config;
   const now = Date.now();
   const expiresAt = endWithKey(caller, now + wanted * 1000) ?? now;
@@ -122,7 +122,7 @@ interface SharedStream {
 }
 
 /**
- * The shared file, or the parts of it that are asked for, from the disk's handler.
+ * The shared file, or the parts of it that are asked for, from the disk's lease holder.
  * @throws AppError `forbidden`, `not_found`, `precondition_failed`, `range_not_satisfiable`,
  *   `unavailable`, `no_capacity`, `rate_limited`, `cancelled`
  */
@@ -134,7 +134,7 @@ export async function openShared(
   await checkMaker(deps, file);
   try {
     const disk = await findDisk(deps, file.accountId, file.diskId);
-    const answer = await withHandler(deps, [disk], download, (hostId) =>
+    const answer = await withDiskHost(deps, [disk], download, (hostId) =>
       deps.data.open({ ...file, ...download, hostId }),
     );
     return toReply(answer, file.key);

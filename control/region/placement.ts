@@ -10,7 +10,7 @@ const freeSlots = ({ load, jobsPending }: Host): number =>
 
 const NONE: ReadonlySet<string> = new Set();
 
-/** The hosts that take disks which have no handler, in random order. */
+/** The hosts that take disks without a lease holder, in random order. */
 const openHosts = (
   hosts: KnownHosts,
   refusing: ReadonlySet<string>,
@@ -21,28 +21,28 @@ const openHosts = (
       ({ hostId, load }) => !load.draining && load.cordoned !== true && !refusing.has(hostId),
     );
 
-/** Whether a host takes disks that have no handler, but for those that refuse. */
+/** Whether a host takes disks without a lease holder, except those that refuse. */
 export const hasOpenHost = (hosts: KnownHosts, refusing: ReadonlySet<string>): boolean =>
   openHosts(hosts, refusing).next().done !== true;
 
 /**
  * The hosts for work on disks, best first: those that handle some of them, by how many; for disks
- * without a handler the least loaded of a few random hosts (docs/architecture.md, The life of an
- * exec). Disks of a cordoned host go elsewhere; where they are in use it comes last.
- * @param handlers of each disk, where it has one
- * @param refusing hosts that are not drawn for disks without a handler
+ * without a lease holder the least loaded of a few random hosts (docs/architecture.md, The life of
+ * an exec). Disks of a cordoned host go elsewhere; where they are in use it comes last.
+ * @param leaseHolders of each disk, where it has one
+ * @param refusing hosts that are not drawn for disks without a lease holder
  * @returns at least one host
  * @throws AppError `unavailable` or `no_capacity`; both are worth another try
  */
 export function rankHosts(
   hosts: KnownHosts,
-  handlers: readonly (string | undefined)[],
+  leaseHolders: readonly (string | undefined)[],
   refusing: ReadonlySet<string> = NONE,
 ): Host[] {
   const counts = new Map<Host, number>();
   const cordoned: Host[] = [];
-  for (const [handler, count] of countEach(handlers)) {
-    const host = hosts.find(handler);
+  for (const [leaseHolder, count] of countEach(leaseHolders)) {
+    const host = hosts.find(leaseHolder);
     if (host === undefined) {
       throw new AppError('unavailable', 'the host that handles this disk cannot be reached now');
     }
@@ -80,7 +80,7 @@ export interface SandboxWishes {
   /** Hosts on which it cannot be are left out. */
   readonly canBeOn: (host: Host) => boolean;
   /** The hosts of its disks, once for each disk. */
-  readonly handlers: readonly string[];
+  readonly diskHosts: readonly string[];
   /** Hosts that probably have its image or snapshot: considered besides those drawn at random. */
   readonly likely: readonly string[];
   /** Cost of a host, besides how full it is; see {@link shareTaken} for the scale. */
@@ -110,7 +110,7 @@ const couldHold = ({ memoryMib, vcpus }: HostSandboxes, need: SandboxResources):
  */
 function drawCandidates(
   hosts: KnownHosts,
-  { need, canBeOn, handlers, likely }: SandboxWishes,
+  { need, canBeOn, diskHosts, likely }: SandboxWishes,
 ): { readonly candidates: ReadonlySet<Host>; readonly enabled: readonly HostSandboxes[] } {
   const candidates = new Set<Host>();
   const enabled: HostSandboxes[] = [];
@@ -127,7 +127,7 @@ function drawCandidates(
     if (hasRoom || candidates.size < REGION_LIMITS.placementCandidates) candidates.add(host);
     return hasRoom;
   };
-  for (const hostId of [...handlers, ...likely.slice(0, REGION_LIMITS.placementCandidates)]) {
+  for (const hostId of [...diskHosts, ...likely.slice(0, REGION_LIMITS.placementCandidates)]) {
     const host = hosts.find(hostId);
     if (host !== undefined) consider(host);
   }
@@ -152,7 +152,7 @@ function isRoomIn(sandboxes: HostSandboxes, need: SandboxResources): boolean {
  *   enough for it, or those that are take none now
  */
 export function rankSandboxHosts(hosts: KnownHosts, wishes: SandboxWishes): Host[] {
-  const { need, handlers, costOf } = wishes;
+  const { need, diskHosts, costOf } = wishes;
   const { candidates, enabled } = drawCandidates(hosts, wishes);
   if (candidates.size === 0 && hosts.inRandomOrder().next().done === true) {
     throw new AppError('no_capacity', 'no host is available now');
@@ -165,7 +165,7 @@ export function rankSandboxHosts(hosts: KnownHosts, wishes: SandboxWishes): Host
       ? noSandboxCapacity(need)
       : tooLarge(need, enabled);
   }
-  const disks = countEach(handlers);
+  const disks = countEach(diskHosts);
   return [...candidates]
     .map((host) => {
       const share = shareTaken(host.load.sandboxes, need);

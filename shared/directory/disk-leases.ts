@@ -103,7 +103,7 @@ function refuse(cause: unknown): never {
 const valueOf = (lease: DiskLease): string => `${lease.hostId} ${lease.epoch}`;
 
 /**
- * Which host is the handler of each disk (`fsHandlerStatus`): a fenced lease, to be renewed. A
+ * Which host holds the lease of each disk (`fsHandlerStatus`): a fenced lease, to be renewed. A
  * lease is had, renewed or held once replicas of Redis have it too, if they are to confirm it: a
  * failover would otherwise let another host acquire it.
  */

@@ -1,7 +1,7 @@
 import type { RedisClient } from './redis-client.ts';
 import { parseJson } from '../json.ts';
 import type { DiskStatus, RootAttrs } from '../schemas/disk.ts';
-import type { MountStatus, StoredMount } from '../schemas/disk-mount.ts';
+import type { BucketStatus, StoredBucket } from '../schemas/disk-bucket.ts';
 import type { AuthorizedUser } from '../schemas/disk-user.ts';
 import { type DiskClient, toClients } from './disk-clients.ts';
 import { isHeldLease, leaseHolder } from './disk-leases.ts';
@@ -31,7 +31,7 @@ export interface DiskRecord {
   readonly allowedOrigins: readonly string[];
   readonly users: readonly DiskUserRecord[];
   /** Object storage behind the disk, if there is any. */
-  readonly mounts?: readonly StoredMount[];
+  readonly mounts?: readonly StoredBucket[];
   /** Grows with every change of the record; the manifest with the highest revision wins. */
   readonly revision: number;
 }
@@ -49,11 +49,11 @@ export interface DiskEntry {
   readonly usage: DiskUsage;
   readonly clients: readonly DiskClient[];
   /** The host that has the disk's lease. */
-  readonly handler?: string;
+  readonly leaseHolder?: string;
   /** Whether a sandbox of that host mounts the disk, so that it cannot move. */
   readonly isHeld?: boolean;
   /** The last check of the object storage behind it. */
-  readonly mountStatus?: MountStatus;
+  readonly mountStatus?: BucketStatus;
 }
 
 const orderOf = (user: DiskUserRecord): string =>
@@ -87,7 +87,7 @@ function toRecord(
     allowedIps: parse<string[]>(allowedIps ?? '[]'),
     allowedOrigins: parse<string[]>(fields['allowedOrigins'] ?? '[]'),
     users: sortUsers(Object.values(users).map((text) => parse<DiskUserRecord>(text))),
-    ...(mounts === undefined ? {} : { mounts: parse<StoredMount[]>(mounts) }),
+    ...(mounts === undefined ? {} : { mounts: parse<StoredBucket[]>(mounts) }),
     revision: Number(fields['revision'] ?? '1'),
   };
 }
@@ -114,13 +114,13 @@ export async function readDisk(
   ]);
   const record = toRecord(accountId, fields, users);
   if (record === undefined) return undefined;
-  const handler = leaseHolder(lease);
+  const holder = leaseHolder(lease);
   const { mountStatus } = fields;
   return {
     record,
     usage: toUsage(fields),
     clients: toClients(fields),
-    ...(mountStatus === undefined ? {} : { mountStatus: parse<MountStatus>(mountStatus) }),
-    ...(handler === undefined ? {} : { handler, isHeld: isHeldLease(lease) }),
+    ...(mountStatus === undefined ? {} : { mountStatus: parse<BucketStatus>(mountStatus) }),
+    ...(holder === undefined ? {} : { leaseHolder: holder, isHeld: isHeldLease(lease) }),
   };
 }

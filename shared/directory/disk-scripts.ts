@@ -131,7 +131,7 @@ export const setMounts = new Script(`
   redis.call('HINCRBY', KEYS[1], 'revision', 1)
   return 1
 `);
-export const recordMountStatus = new Script(`
+export const recordBucketStatus = new Script(`
   if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
   redis.call('HSET', KEYS[1], 'mountStatus', ARGV[1])
   return 1

@@ -2,7 +2,7 @@ import type { RedisClient } from './redis-client.ts';
 import { parseJson } from '../json.ts';
 import { DIRECTORY_LIMITS } from './limits.ts';
 import { SCHEMA_LIMITS } from '../schemas/limits.ts';
-import type { MountStatus, StoredMount } from '../schemas/disk-mount.ts';
+import type { BucketStatus, StoredBucket } from '../schemas/disk-bucket.ts';
 import { type LimitReached, readLimitReached } from './account-limits.ts';
 import { clientsOf, recordClient } from './disk-clients.ts';
 import { DiskDeletions } from './disk-deletions.ts';
@@ -249,7 +249,7 @@ export class Disks {
    */
   async setMounts(
     disk: { accountId: string; id: string },
-    mounts: readonly StoredMount[],
+    mounts: readonly StoredBucket[],
   ): Promise<boolean> {
     const [key = ''] = this.#diskAndUsers(disk);
     const result = await scripts.setMounts.run(this.#redis, [key], [JSON.stringify(mounts)]);
@@ -257,12 +257,12 @@ export class Disks {
   }
 
   /** Records what was found out about a disk's object storage; no error when the disk is gone. */
-  async recordMountStatus(
+  async recordBucketStatus(
     disk: { accountId: string; id: string },
-    status: MountStatus,
+    status: BucketStatus,
   ): Promise<void> {
     const [key = ''] = this.#diskAndUsers(disk);
-    await scripts.recordMountStatus.run(this.#redis, [key], [JSON.stringify(status)]);
+    await scripts.recordBucketStatus.run(this.#redis, [key], [JSON.stringify(status)]);
   }
 
   /** Replaces a user's record. @returns false when it is not as it was any more */
@@ -282,8 +282,8 @@ export class Disks {
    */
   async replaceMounts(
     disk: { accountId: string; id: string },
-    former: readonly StoredMount[],
-    next: readonly StoredMount[],
+    former: readonly StoredBucket[],
+    next: readonly StoredBucket[],
   ): Promise<boolean> {
     const [key = ''] = this.#diskAndUsers(disk);
     const args = ['mounts', JSON.stringify(former), JSON.stringify(next)];

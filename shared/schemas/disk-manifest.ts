@@ -3,7 +3,7 @@ import { accountIdPattern, diskIdPattern } from '../ids.ts';
 import { compile } from '../validate.ts';
 import { Timestamp } from './common.ts';
 import { DiskName, diskStatuses, RootAttrs } from './disk.ts';
-import { StoredMount } from './disk-mount.ts';
+import { StoredBucket } from './disk-bucket.ts';
 import { stsTypes } from './disk-user.ts';
 import { parseJson } from '../json.ts';
 
@@ -34,7 +34,7 @@ const DiskManifest = Type.Object({
     /** Manifests of earlier versions have none. */
     allowedOrigins: Type.Optional(Type.Array(Type.String())),
     users: Type.Array(StoredUser),
-    mounts: Type.Optional(Type.Array(StoredMount, { maxItems: 1 })),
+    mounts: Type.Optional(Type.Array(StoredBucket, { maxItems: 1 })),
     revision: Type.Integer({ minimum: 1 }),
   }),
 });

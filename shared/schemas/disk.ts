@@ -1,7 +1,7 @@
 import Type from 'typebox';
 import { SCHEMA_LIMITS } from './limits.ts';
 import { diskId, DiskId, PageQuery, timestamp } from './common.ts';
-import { DiskMount, DiskMountInput } from './disk-mount.ts';
+import { DiskMount, DiskMountInput } from './disk-bucket.ts';
 import { ADDRESSES, ORIGIN } from './patterns.ts';
 import { AuthorizedUser, DiskUserInput } from './disk-user.ts';
 

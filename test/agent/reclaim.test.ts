@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { pino } from 'pino';
 import { reclaim } from '../../agent/reclaim.ts';
-import { isImageFree, mountAgain, mountImage } from '../../agent/disks/disk-mount.ts';
+import { isImageFree, mountAgain, mountImage } from '../../agent/disks/mount.ts';
 import { Journal } from '../../agent/system/journal/journal.ts';
 import { MountFlag, native } from '../../agent/native/native.ts';
 import { detectCgroups } from '../../agent/system/cgroup.ts';

@@ -1,5 +1,5 @@
 import type { CreatedDisk, Disk } from '../../shared/schemas/disk.ts';
-import type { DiskMount } from '../../shared/schemas/disk-mount.ts';
+import type { DiskMount } from '../../shared/schemas/disk-bucket.ts';
 import type { ApiClient } from './api.ts';
 import type { Environment } from './daemon.ts';
 import { createDisk } from './disks.ts';

@@ -1,7 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pino } from 'pino';
-import { Attachments } from '../../agent/disks/attachments.ts';
+import { AttachedDisks } from '../../agent/disks/attached-disks.ts';
 import { DiskFiles } from '../../agent/disks/disk-files.ts';
 import { DiskUses } from '../../agent/disks/disk-use.ts';
 import { LoopDevices } from '../../agent/disks/loop-devices.ts';
@@ -62,7 +62,7 @@ export async function openDiskHost(undo: AsyncDisposableStack) {
       onMounted: clearUploads,
     },
     holds: journal.diskHolds,
-    attachments: new Attachments({ count: 8, perAccountMax: 8 }),
+    attachedDisks: new AttachedDisks({ count: 8, perAccountMax: 8 }),
     ...{ calls: new StorageCalls(), fence: new StorageFence(undefined, log), beat: new Beat() },
   };
   return { path, place, redis, record, disk, deps };

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { type HostImages, type ImageSettings, openImages } from '../../agent/images/open-images.ts';
 import { parseRegistry } from '../../agent/images/registry-rules.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
-import { sweepLoops } from '../../agent/disks/disk-mount.ts';
+import { sweepLoops } from '../../agent/disks/mount.ts';
 import { readEnvFile } from '../../scripts/env-file.ts';
 import { paths } from '../../scripts/local-paths.ts';
 import { createLogger } from '../../shared/log.ts';

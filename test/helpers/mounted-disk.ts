@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DiskFiles } from '../../agent/disks/disk-files.ts';
 import { type DiskLayout, prepareLayout } from '../../agent/disks/disk-layout.ts';
-import { mountImage, sweepLoops, unmountImage } from '../../agent/disks/disk-mount.ts';
+import { mountImage, sweepLoops, unmountImage } from '../../agent/disks/mount.ts';
 import { mountsBelow } from '../../agent/system/mount-table.ts';
 import { clearUploads } from '../../agent/edge/s3/store/clear-uploads.ts';
 import { ObjectStore } from '../../agent/edge/s3/store/object-store.ts';

@@ -9,7 +9,7 @@ import { run } from '../../agent/system/spawn.ts';
 import { DISK_LIMITS } from '../../agent/disks/limits.ts';
 import { createLogger } from '../../shared/log.ts';
 import { ReachableNetworks } from '../../shared/reachable-networks.ts';
-import type { StoredMount } from '../../shared/schemas/disk-mount.ts';
+import type { StoredBucket } from '../../shared/schemas/disk-bucket.ts';
 import { MiB } from '../../shared/units.ts';
 import { BucketFront } from './bucket-front.ts';
 import type { BucketServer, TestBucket } from './bucket-servers.ts';
@@ -57,7 +57,7 @@ export async function openBucketDisk(
     accessKeyId: String(accessKeyId),
     secretAccessKey: String(secretAccessKey),
   };
-  const stored: StoredMount = {
+  const stored: StoredBucket = {
     id: 'mnt-0000000000000000',
     type: 's3-compatible',
     bucketName: String(bucketName),

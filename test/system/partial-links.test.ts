@@ -93,7 +93,7 @@ async function diskOf(
     await exec(api, diskId, 'echo kept > file');
     const { id: accountId } = (await directory.accounts.list())[0] ?? { id: '' };
     const entry = await directory.disks.get(accountId, diskId);
-    if (entry?.handler === hostId) return diskId;
+    if (entry?.leaseHolder === hostId) return diskId;
   }
   throw new Error('the host gets no disk');
 }

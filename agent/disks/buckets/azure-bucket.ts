@@ -9,7 +9,7 @@ import {
 } from '@azure/storage-blob';
 import { DISK_LIMITS } from '../limits.ts';
 import type { ReachableNetworks } from '../../../shared/reachable-networks.ts';
-import type { MountCredentials, StoredMount } from '../../../shared/schemas/disk-mount.ts';
+import type { BucketCredentials, StoredBucket } from '../../../shared/schemas/disk-bucket.ts';
 import { MiB } from '../../../shared/units.ts';
 import { AzureToken } from './azure-token.ts';
 import {
@@ -73,7 +73,7 @@ export class AzureBucket implements Bucket {
   readonly #agent: Agent;
 
   /** @throws BucketError when its address is out of reach */
-  constructor(mount: StoredMount, credentials: MountCredentials, settings: AzureSettings) {
+  constructor(mount: StoredBucket, credentials: BucketCredentials, settings: AzureSettings) {
     const { endpoint = '', bucketName, prefix } = mount;
     const { networks, azureAuthority } = settings;
     refuseAddress(endpoint, networks);

@@ -1,7 +1,7 @@
 import { parseJson } from '../../../shared/json.ts';
 import { toError } from '../../../shared/errors.ts';
 import { DISK_LIMITS } from '../limits.ts';
-import type { MountCredentials } from '../../../shared/schemas/disk-mount.ts';
+import type { BucketCredentials } from '../../../shared/schemas/disk-bucket.ts';
 import { BucketError } from './bucket.ts';
 
 /** An access token as Azure's clients take it; they keep it until shortly before it expires. */
@@ -24,9 +24,9 @@ interface TokenReply {
  */
 export class AzureToken {
   readonly #url: string;
-  readonly #credentials: MountCredentials;
+  readonly #credentials: BucketCredentials;
 
-  constructor(authority: string, credentials: MountCredentials) {
+  constructor(authority: string, credentials: BucketCredentials) {
     const tenant = encodeURIComponent(credentials.tenantId ?? '');
     this.#url = `${authority}/${tenant}/oauth2/v2.0/token`;
     this.#credentials = credentials;

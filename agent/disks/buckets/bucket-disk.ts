@@ -5,7 +5,7 @@ import { repeatInBackground, runInBackground } from '../../../shared/background.
 import { AppError, toError } from '../../../shared/errors.ts';
 import { DISK_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
-import type { MountStatus, StoredMount } from '../../../shared/schemas/disk-mount.ts';
+import type { BucketStatus, StoredBucket } from '../../../shared/schemas/disk-bucket.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import type { BackingUse } from '../disk-backing.ts';
 import { onBehalfOf } from '../disk-threads.ts';
@@ -27,8 +27,8 @@ import { upload } from './uploads.ts';
 interface BucketDiskOptions {
   readonly accountId: string;
   readonly diskId: string;
-  readonly mount: StoredMount;
-  readonly openBucket: (mount: StoredMount) => Promise<Bucket>;
+  readonly mount: StoredBucket;
+  readonly openBucket: (mount: StoredBucket) => Promise<Bucket>;
   readonly layout: { readonly mount: string; readonly contents: string };
   readonly socketPath: string;
   readonly group: string;
@@ -40,7 +40,7 @@ interface BucketDiskOptions {
   readonly fetchTurn: (signal: AbortSignal) => Promise<{ release(): void }>;
   /** The same for an upload that opens a placeholder. */
   readonly openTurn: (signal: AbortSignal) => Promise<{ release(): void }>;
-  readonly report: (status: MountStatus) => Promise<void>;
+  readonly report: (status: BucketStatus) => Promise<void>;
   readonly log: Logger;
 }
 
@@ -68,7 +68,7 @@ export class BucketDisk {
   readonly #refusals = new Refusals();
   readonly #report: DiskReport;
   #bucket: Bucket;
-  #mount: StoredMount;
+  #mount: StoredBucket;
   #opens: PlaceholderOpens | undefined;
   #stopTicking: () => void = () => undefined;
   #waitingUpload: Promise<void> | undefined;
@@ -177,7 +177,7 @@ export class BucketDisk {
   }
 
   /** Uses the bucket with the present credentials from now on, and tries it. */
-  async renew(mount: StoredMount): Promise<void> {
+  async renew(mount: StoredBucket): Promise<void> {
     const former = this.#bucket;
     this.#bucket = await this.#options.openBucket(mount);
     this.#mount = mount;

@@ -6,14 +6,14 @@ import type { Directory } from '../../../shared/directory/directory.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
 import { DISK_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
-import type { StoredMount } from '../../../shared/schemas/disk-mount.ts';
+import type { StoredBucket } from '../../../shared/schemas/disk-bucket.ts';
 import type { AttachedBacking, DiskBacking, DiskRef } from '../disk-backing.ts';
 import type { DiskRegistry } from '../disk-registry.ts';
 import { FairTurns } from '../../system/queues/fair-turns.ts';
 import { paths } from '../../system/paths.ts';
 import { writeDurably } from '../../system/write-durably.ts';
 import { BucketDisk } from './bucket-disk.ts';
-import { MountChecks } from './mount-checks.ts';
+import { BucketChecks } from './bucket-checks.ts';
 import { type BucketSettings, openBucket } from './open-bucket.ts';
 
 interface BucketsDeps {
@@ -32,7 +32,7 @@ const MARK = '.attached';
 /** The object storage behind this host's disks. */
 export class Buckets implements DiskBacking {
   readonly #deps: BucketsDeps;
-  readonly #checks: MountChecks;
+  readonly #checks: BucketChecks;
   readonly #attached = new Map<string, BucketDisk>();
   readonly #closed = new AbortController();
   /** Objects that are fetched at the same time, so that some threads stay free for the agent. */
@@ -50,7 +50,7 @@ export class Buckets implements DiskBacking {
 
   constructor(deps: BucketsDeps) {
     this.#deps = deps;
-    this.#checks = new MountChecks(deps);
+    this.#checks = new BucketChecks(deps);
   }
 
   async check(disk: DiskRef): Promise<void> {
@@ -64,7 +64,7 @@ export class Buckets implements DiskBacking {
 
   async attach(
     disk: DiskRef,
-    mount: StoredMount,
+    mount: StoredBucket,
     layout: { readonly mount: string; readonly contents: string },
     isHeld: () => boolean,
   ): Promise<AttachedBacking> {

@@ -1,11 +1,11 @@
 import { DISK_LIMITS } from '../limits.ts';
-import type { MountStatus } from '../../../shared/schemas/disk-mount.ts';
+import type { BucketStatus } from '../../../shared/schemas/disk-bucket.ts';
 import type { BucketError } from './bucket.ts';
 import { PathProblems } from './problems.ts';
 
 /** Reports the state of a disk's bucket to the directory. */
 export class DiskReport {
-  readonly #record: (status: MountStatus) => Promise<void>;
+  readonly #record: (status: BucketStatus) => Promise<void>;
   readonly #conflicts = new Map<string, string>();
   /** Keys that the disk cannot show. */
   ofKeys = new PathProblems();
@@ -16,7 +16,7 @@ export class DiskReport {
   /** The state that the directory shows, without the time. */
   #told: string | undefined;
 
-  constructor(record: (status: MountStatus) => Promise<void>) {
+  constructor(record: (status: BucketStatus) => Promise<void>) {
     this.#record = record;
   }
 
@@ -49,7 +49,7 @@ export class DiskReport {
     }
   }
 
-  #status(failure: BucketError | undefined): Omit<MountStatus, 'checkedAt'> {
+  #status(failure: BucketError | undefined): Omit<BucketStatus, 'checkedAt'> {
     const problems = [
       ...[...this.#conflicts].map(([key, reason]) => ({ key, reason })),
       ...this.ofRefusals.first,

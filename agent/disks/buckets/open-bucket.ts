@@ -1,9 +1,9 @@
 import { parseJson } from '../../../shared/json.ts';
 import {
-  type MountCredentials,
-  mountSealContext,
-  type StoredMount,
-} from '../../../shared/schemas/disk-mount.ts';
+  type BucketCredentials,
+  bucketSealContext,
+  type StoredBucket,
+} from '../../../shared/schemas/disk-bucket.ts';
 import { type Ring, unseal } from '../../../shared/secrets.ts';
 import type { AzureSettings } from './azure-bucket.ts';
 import type { Bucket } from './bucket.ts';
@@ -19,11 +19,11 @@ export interface BucketSettings extends AzureSettings {
 export async function openBucket(
   settings: BucketSettings,
   diskId: string,
-  mount: StoredMount,
+  mount: StoredBucket,
 ): Promise<Bucket> {
   const sealed = mount.sealedCredentials;
-  const text = unseal(settings.encryptionKeys, sealed, mountSealContext(diskId, mount.id));
-  const credentials = parseJson(text) as MountCredentials;
+  const text = unseal(settings.encryptionKeys, sealed, bucketSealContext(diskId, mount.id));
+  const credentials = parseJson(text) as BucketCredentials;
   if (mount.type === 'azure-blob') {
     const { AzureBucket } = await import('./azure-bucket.ts');
     return new AzureBucket(mount, credentials, settings);

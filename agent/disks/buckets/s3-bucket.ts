@@ -20,7 +20,7 @@ import {
 } from '@aws-sdk/client-s3';
 import { DISK_LIMITS } from '../limits.ts';
 import type { ReachableNetworks } from '../../../shared/reachable-networks.ts';
-import type { MountCredentials, StoredMount } from '../../../shared/schemas/disk-mount.ts';
+import type { BucketCredentials, StoredBucket } from '../../../shared/schemas/disk-bucket.ts';
 import { MiB } from '../../../shared/units.ts';
 import {
   type Bucket,
@@ -49,8 +49,8 @@ const DEFAULT_ENDPOINTS: Readonly<Record<string, string>> = {
 };
 
 function openClient(
-  mount: StoredMount,
-  credentials: MountCredentials,
+  mount: StoredBucket,
+  credentials: BucketCredentials,
   networks: ReachableNetworks,
 ): S3Client {
   const { type, endpoint = DEFAULT_ENDPOINTS[type] ?? '' } = mount;
@@ -155,7 +155,7 @@ export class S3Bucket implements Bucket {
   #takesBareEtags = false;
 
   /** @throws BucketError when its address is out of reach */
-  constructor(mount: StoredMount, credentials: MountCredentials, networks: ReachableNetworks) {
+  constructor(mount: StoredBucket, credentials: BucketCredentials, networks: ReachableNetworks) {
     this.#client = openClient(mount, credentials, networks);
     this.#bucket = mount.bucketName;
     this.#prefix = mount.prefix;

@@ -50,22 +50,22 @@ export class CopySources {
     assertOwner(from, copy.headers.values['x-amz-source-expected-bucket-owner']);
     if (isOwn) return this.#openIn(store, source, copy);
     try {
-      return await this.#openAt(from.handler, from, source, copy);
+      return await this.#openAt(from.leaseHolder, from, source, copy);
     } catch (error) {
       if (!movedAway(error)) throw error;
       const moved = await this.#options.directory.disks.get(from.record.accountId, from.record.id);
-      return await this.#openAt(moved?.handler, from, source, copy);
+      return await this.#openAt(moved?.leaseHolder, from, source, copy);
     }
   }
 
   async #openAt(
-    handler: string | undefined,
+    leaseHolder: string | undefined,
     from: DiskEntry,
     source: SourceRequest,
     copy: Copy,
   ): Promise<SourceObject> {
-    const isHere = handler === undefined || handler === this.#options.hostId;
-    if (!isHere) return this.#openThere(handler, from, source, copy);
+    const isHere = leaseHolder === undefined || leaseHolder === this.#options.hostId;
+    if (!isHere) return this.#openThere(leaseHolder, from, source, copy);
     return this.#openIn(await copy.open(from), source, copy);
   }
 

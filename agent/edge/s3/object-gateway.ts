@@ -276,16 +276,18 @@ export class ObjectGateway {
 
   async #serveOnDisk(exchange: Exchange, origin: Origin, wanted: Wanted): Promise<void> {
     const { hostId } = this.#options;
-    const { record, handler } = wanted.disk;
-    if (handler !== undefined && handler !== hostId) return this.#passOn(exchange, origin, handler);
+    const { record, leaseHolder } = wanted.disk;
+    if (leaseHolder !== undefined && leaseHolder !== hostId) {
+      return this.#passOn(exchange, origin, leaseHolder);
+    }
     try {
       await this.#run(exchange, origin, wanted);
     } catch (error) {
       // The claim is the first step, so nothing of the request has been read or answered yet.
       if (!(error instanceof AppError) || error.code !== 'disk_moved') throw error;
       const moved = await this.#options.directory.disks.get(record.accountId, record.id);
-      if (moved?.handler === undefined || moved.handler === hostId) throw error;
-      await this.#passOn(exchange, origin, moved.handler);
+      if (moved?.leaseHolder === undefined || moved.leaseHolder === hostId) throw error;
+      await this.#passOn(exchange, origin, moved.leaseHolder);
     }
   }
 

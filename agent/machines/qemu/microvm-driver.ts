@@ -38,7 +38,7 @@ import { TemplateStore, type TemplateStoreOptions } from './memory/template-stor
 import { templatesInUse } from './memory/templates-in-use.ts';
 import { type MicrovmHost, pathsOf, type SharedMachines } from './microvm-host.ts';
 import { MicrovmMachine } from './microvm-machine.ts';
-import { MountServers } from './mount-servers.ts';
+import { NfsServers } from './nfs-servers.ts';
 import { pauseRunning } from './pause-machine.ts';
 import { HostAccelerator } from './process/accelerator.ts';
 import { vmCgroup } from './process/launch.ts';
@@ -62,13 +62,13 @@ export class MicrovmDriver implements MachineDriver {
   readonly bases: SharedBases | undefined;
   readonly #host: MicrovmHost;
   readonly #machines: MachineTable<MicrovmMachine>;
-  readonly #servers: MountServers;
+  readonly #servers: NfsServers;
 
   private constructor(host: MicrovmHost) {
     this.#host = host;
     this.bases = host.bases && sharedBases(host.bases);
     this.#machines = new MachineTable(host);
-    this.#servers = new MountServers((spec) => serveMounts(host, spec), host.log);
+    this.#servers = new NfsServers((spec) => serveMounts(host, spec), host.log);
   }
 
   get accelerator(): AcceleratorChoice {

@@ -1,7 +1,7 @@
 /* How the program that attaches disks ends. */
 #pragma once
 
-/* The exit codes, which the agent reads (agent/disks/disk-mount.ts). */
+/* The exit codes, which the agent reads (agent/disks/mount.ts). */
 enum {
   ENDED_WELL = 0,
   FAILED = 1,

@@ -2,7 +2,7 @@ import ipaddr from 'ipaddr.js';
 import { AppError } from '../../../shared/errors.ts';
 import { parseNetwork } from '../../../shared/http/ip-allowlist.ts';
 import type { Deps } from '../../region/deps.ts';
-import type { RequestContext } from '../../region/call-handler.ts';
+import type { RequestContext } from '../../region/call-disk-host.ts';
 import { recordDisk } from './record-disk.ts';
 
 /**

@@ -1,7 +1,7 @@
 import { AppError } from '../../../shared/errors.ts';
 import { isOrigin } from '../../../shared/http/cross-origin.ts';
 import type { Deps } from '../../region/deps.ts';
-import type { RequestContext } from '../../region/call-handler.ts';
+import type { RequestContext } from '../../region/call-disk-host.ts';
 import { recordDisk } from './record-disk.ts';
 
 /** @throws AppError `bad_request` naming the first entry that is no origin */

@@ -18,8 +18,8 @@ import { limitReached } from '../../http/account-limits.ts';
 import type { Deps } from '../../region/deps.ts';
 import { normaliseAllowedIps } from './allowed-ips.ts';
 import { checkAllowedOrigins } from './allowed-origins.ts';
-import { callHandler, type RequestContext } from '../../region/call-handler.ts';
-import { haveSameMounts, newMounts } from './disk-mounts.ts';
+import { callDiskHost, type RequestContext } from '../../region/call-disk-host.ts';
+import { haveSameMounts, newMounts } from './buckets.ts';
 import { makeDiskUser, type NewDiskUser } from './disk-users.ts';
 import { findDisk } from '../../region/find-disk.ts';
 import type { Ring } from '../../../shared/secrets.ts';
@@ -227,7 +227,7 @@ async function makeOnSomeHost(deps: Deps, record: DiskRecord, requestId: string)
   for (let asked = 1; ; asked += 1) {
     try {
       // Without the caller's signal: a creation continues when the caller hangs up.
-      await callHandler(deps, disks, job, { requestId }, findDisk, refusing);
+      await callDiskHost(deps, disks, job, { requestId }, findDisk, refusing);
       return;
     } catch (error) {
       if (!(error instanceof NotTaken) || asked === API_LIMITS.diskPlacementsMax) throw error;

@@ -1,7 +1,7 @@
 import { AppError } from '../../../shared/errors.ts';
 import type { Delegation } from '../../../shared/jobs/disk-kinds.ts';
 import type { Deps } from '../../region/deps.ts';
-import { callHandler, type RequestContext } from '../../region/call-handler.ts';
+import { callDiskHost, type RequestContext } from '../../region/call-disk-host.ts';
 import { findDisk } from '../../region/find-disk.ts';
 
 interface DiskOfAccount {
@@ -9,16 +9,16 @@ interface DiskOfAccount {
   readonly diskId: string;
 }
 
-/** Lists the disk's delegations. Only its handler knows them; a disk without one has none. */
+/** Lists the disk's delegations. Only its leaseHolder knows them; a disk without one has none. */
 export async function listDelegations(
   deps: Deps,
   disk: DiskOfAccount,
   context: RequestContext,
 ): Promise<readonly Delegation[]> {
   const entry = await findDisk(deps, disk.accountId, disk.diskId);
-  if (entry.handler === undefined) return [];
+  if (entry.leaseHolder === undefined) return [];
   const job = { kind: 'disk.delegations' as const, payload: disk };
-  return (await callHandler(deps, [entry], job, context)).result.delegations;
+  return (await callDiskHost(deps, [entry], job, context)).result.delegations;
 }
 
 /**
@@ -35,8 +35,8 @@ export async function revokeDelegation(
   const entry = await findDisk(deps, disk.accountId, disk.diskId);
   const job = { kind: 'disk.revoke' as const, payload: { ...disk, clientId, inodeId } };
   const revoked =
-    entry.handler !== undefined &&
-    (await callHandler(deps, [entry], job, { requestId })).result.revoked;
+    entry.leaseHolder !== undefined &&
+    (await callDiskHost(deps, [entry], job, { requestId })).result.revoked;
   if (revoked) return;
   throw new AppError('not_found', `client ${clientId} has no delegation on inode ${inodeId}`);
 }

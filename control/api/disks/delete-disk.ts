@@ -2,9 +2,9 @@ import type { DiskEntry } from '../../../shared/directory/disk-record.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
 import { rankHosts } from '../../region/placement.ts';
 import type { Deps } from '../../region/deps.ts';
-import { bringHandlers, callHandler, type RequestContext } from '../../region/call-handler.ts';
+import { linkDiskHosts, callDiskHost, type RequestContext } from '../../region/call-disk-host.ts';
 import { findDisk } from '../../region/find-disk.ts';
-import { liveSandboxWith } from './sandbox-mounts.ts';
+import { liveSandboxWith } from './attachments.ts';
 
 /** A host's sweep has finished the deletion (`sweep-deleted-disks.ts`). */
 const FINISHED_ELSEWHERE = new AppError('not_found', 'the disk was deleted meanwhile');
@@ -35,14 +35,14 @@ export async function deleteDisk(
   const entry = await findDisk(deps, disk.accountId, disk.diskId);
   const user = await liveSandboxWith(deps, disk);
   if (user !== undefined) throw mountedBy(disk.diskId, ` ${user.config.name}`);
-  await bringHandlers(deps, [entry]);
-  rankHosts(deps.hub, [entry.handler]); // Refuses while no host could do it.
+  await linkDiskHosts(deps, [entry]);
+  rankHosts(deps.hub, [entry.leaseHolder]); // Refuses while no host could do it.
   const deletion = await disks.beginDelete(entry.record);
   if (deletion === 'held') throw mountedBy(disk.diskId, ''); // A sandbox has mounted it since.
   if (deletion === 'missing') throw new AppError('not_found', `disk ${disk.diskId} not found`);
   try {
     const job = { kind: 'disk.delete', payload: disk } as const;
-    await callHandler(deps, [entry], job, { requestId }, findDeleting);
+    await callDiskHost(deps, [entry], job, { requestId }, findDeleting);
     await disks.remove(entry.record);
   } catch (error) {
     if (error !== FINISHED_ELSEWHERE) return { unfinished: toError(error) };

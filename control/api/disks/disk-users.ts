@@ -4,7 +4,7 @@ import { AppError } from '../../../shared/errors.ts';
 import type { DiskUserInput } from '../../../shared/schemas/disk-user.ts';
 import { randomSecret, type Ring, seal, sha256 } from '../../../shared/secrets.ts';
 import type { Deps } from '../../region/deps.ts';
-import type { RequestContext } from '../../region/call-handler.ts';
+import type { RequestContext } from '../../region/call-disk-host.ts';
 import { parseEnd, parseTtl } from '../../http/credential-ends.ts';
 import { findDisk } from '../../region/find-disk.ts';
 import { recordDisk } from './record-disk.ts';

@@ -1,5 +1,5 @@
 import type { Deps } from '../../region/deps.ts';
-import { callHandler, type RequestContext } from '../../region/call-handler.ts';
+import { callDiskHost, type RequestContext } from '../../region/call-disk-host.ts';
 import { findDisk } from '../../region/find-disk.ts';
 
 /**
@@ -12,5 +12,5 @@ export async function recordDisk(
   { requestId }: RequestContext,
 ): Promise<void> {
   const entry = await findDisk(deps, disk.accountId, disk.diskId);
-  await callHandler(deps, [entry], { kind: 'disk.record', payload: disk }, { requestId });
+  await callDiskHost(deps, [entry], { kind: 'disk.record', payload: disk }, { requestId });
 }

@@ -4,7 +4,7 @@ import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import type { ExecResult } from '../../../shared/schemas/exec.ts';
 import { inSpan } from '../../../shared/spans.ts';
 import type { Deps } from '../../region/deps.ts';
-import { callHandler, type RequestContext } from '../../region/call-handler.ts';
+import { callDiskHost, type RequestContext } from '../../region/call-disk-host.ts';
 import { findDisk } from '../../region/find-disk.ts';
 
 export interface ExecRequest {
@@ -46,7 +46,7 @@ export async function runExec(
   );
   const payload = { accountId, mounts: [...mounts], command };
   const job = { kind: 'exec.run' as const, payload, deadlineAt };
-  const { result, body } = await callHandler(deps, disks, job, context);
+  const { result, body } = await callDiskHost(deps, disks, job, context);
   const [stdout = Buffer.alloc(0), stderr = Buffer.alloc(0)] = body;
   const totalMs = msSince(arrivedAt);
   return {

@@ -13,7 +13,7 @@ import { inSpan } from '../../../shared/spans.ts';
 import { compile } from '../../../shared/validate.ts';
 import type { Deps } from '../../region/deps.ts';
 import type { JobReply } from '../../region/job-dispatch.ts';
-import { callHandler, type RequestContext } from '../../region/call-handler.ts';
+import { callDiskHost, type RequestContext } from '../../region/call-disk-host.ts';
 import { findDisk } from '../../region/find-disk.ts';
 import { checkRelative } from '../../http/relative-path.ts';
 import { parseJson } from '../../../shared/json.ts';
@@ -106,7 +106,7 @@ export async function searchDisk(
     ...{ kind: 'grep.run' as const, payload, deadlineAt },
     ...(onPart === undefined ? {} : { onPart }),
   };
-  const { result, body } = await callHandler(deps, [disk], job, context).catch(tooLate);
+  const { result, body } = await callDiskHost(deps, [disk], job, context).catch(tooLate);
   const [matches = Buffer.from('[]')] = body;
   return {
     ...result,

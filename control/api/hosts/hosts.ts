@@ -84,10 +84,10 @@ async function removeWorkOf(
   for await (const record of everyPage((page) => snapshots.list(accountId, page))) {
     if (record.hostId === hostId) await snapshots.remove(record);
   }
-  for await (const { record, handler, isHeld } of everyPage((page) =>
+  for await (const { record, leaseHolder, isHeld } of everyPage((page) =>
     disks.list(accountId, page),
   )) {
-    if (handler !== hostId || isHeld !== true) continue;
+    if (leaseHolder !== hostId || isHeld !== true) continue;
     await diskLeases.breakHold({ accountId, diskId: record.id }, hostId);
   }
 }

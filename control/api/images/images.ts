@@ -10,7 +10,7 @@ import { API_LIMITS } from '../limits.ts';
 import { REGION_LIMITS } from '../../region/limits.ts';
 import type { BuildImage } from '../../../shared/schemas/image.ts';
 import type { Host } from '../../region/known-hosts.ts';
-import type { RequestContext } from '../../region/call-handler.ts';
+import type { RequestContext } from '../../region/call-disk-host.ts';
 import type { Deps } from '../../region/deps.ts';
 
 /** A host that answers with these has begun nothing, so another host may be asked. */

@@ -8,7 +8,7 @@ import type { CreateSandbox } from '../../../shared/schemas/sandbox-input.ts';
 import type { SandboxRecord } from '../../../shared/schemas/sandbox-record.ts';
 import type { SnapshotRecord } from '../../../shared/schemas/snapshot-record.ts';
 import { beginSandbox } from './begin-sandbox.ts';
-import type { RequestContext } from '../../region/call-handler.ts';
+import type { RequestContext } from '../../region/call-disk-host.ts';
 import { withClaimedName } from './claim-sandbox-name.ts';
 import type { Deps } from '../../region/deps.ts';
 import { findHost } from '../../region/find-host.ts';

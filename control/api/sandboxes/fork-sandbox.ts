@@ -6,7 +6,7 @@ import type { ForkSandbox } from '../../../shared/schemas/sandbox-input.ts';
 import type { SandboxRecord } from '../../../shared/schemas/sandbox-record.ts';
 import type { Deps } from '../../region/deps.ts';
 import { beginSandbox } from './begin-sandbox.ts';
-import type { RequestContext } from '../../region/call-handler.ts';
+import type { RequestContext } from '../../region/call-disk-host.ts';
 import { withClaimedName } from './claim-sandbox-name.ts';
 import { findOwner, type SandboxOfAccount, waitMsOf } from './sandbox-actions.ts';
 import { findSandbox } from '../../region/find-sandbox.ts';

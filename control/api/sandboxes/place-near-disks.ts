@@ -3,22 +3,22 @@ import { AppError } from '../../../shared/errors.ts';
 import type { SandboxMount } from '../../../shared/schemas/sandbox-mount.ts';
 import type { Deps } from '../../region/deps.ts';
 import {
-  bringHandlers,
+  linkDiskHosts,
   refuseHeldByAbsent,
   releaseElsewhere,
   type RequestContext,
-} from '../../region/call-handler.ts';
-import { findMountedDisks } from '../disks/sandbox-mounts.ts';
+} from '../../region/call-disk-host.ts';
+import { findMountedDisks } from '../disks/attachments.ts';
 
 /**
  * Refuses disks whose hosts cannot give them up to another one now. To be called after
- * {@link bringHandlers}.
+ * {@link linkDiskHosts}.
  * @throws AppError `disk_in_use`, `unavailable` when a disk's host is away
  */
 export function refuseOfAbsent(deps: Deps, disks: readonly DiskEntry[]): void {
   refuseHeldByAbsent(deps, disks);
-  for (const { record, handler } of disks) {
-    if (handler === undefined || deps.hub.find(handler) !== undefined) continue;
+  for (const { record, leaseHolder } of disks) {
+    if (leaseHolder === undefined || deps.hub.find(leaseHolder) !== undefined) continue;
     const message = `the host that handles disk ${record.id} cannot be reached now`;
     throw new AppError('unavailable', message);
   }
@@ -34,7 +34,7 @@ export async function moveDisksTo(
   hostId: string,
   { requestId }: RequestContext,
 ): Promise<void> {
-  await bringHandlers(deps, disks);
+  await linkDiskHosts(deps, disks);
   refuseHeldByAbsent(deps, disks);
   await releaseElsewhere(deps, disks, hostId, requestId);
 }

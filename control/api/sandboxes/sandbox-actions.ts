@@ -8,13 +8,13 @@ import type { SandboxRecord } from '../../../shared/schemas/sandbox-record.ts';
 import type { Deps } from '../../region/deps.ts';
 import type { Host } from '../../region/known-hosts.ts';
 import type { JobReply } from '../../region/job-dispatch.ts';
-import type { RequestContext } from '../../region/call-handler.ts';
+import type { RequestContext } from '../../region/call-disk-host.ts';
 import { deleteOnHost } from '../../region/delete-on-host.ts';
 import { findHost } from '../../region/find-host.ts';
 import { findSandbox } from '../../region/find-sandbox.ts';
 import { bringDisks } from './place-near-disks.ts';
 import { copyHookOf } from './sandbox-input.ts';
-import { sandboxMounts } from '../disks/sandbox-mounts.ts';
+import { sandboxMounts } from '../disks/attachments.ts';
 
 export interface SandboxOfAccount {
   readonly accountId: string;

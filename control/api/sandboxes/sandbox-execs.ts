@@ -3,7 +3,7 @@ import { newSandboxId } from '../../../shared/ids.ts';
 import type { ExecInSandbox } from '../../../shared/schemas/sandbox-exec.ts';
 import type { SandboxExecRecord } from '../../../shared/schemas/sandbox-record.ts';
 import type { Deps } from '../../region/deps.ts';
-import type { RequestContext } from '../../region/call-handler.ts';
+import type { RequestContext } from '../../region/call-disk-host.ts';
 import { callOwner, type SandboxOfAccount, waitMsOf } from './sandbox-actions.ts';
 import { findSandbox, isUuid } from '../../region/find-sandbox.ts';
 import { checkCommand } from '../execs/run-exec.ts';

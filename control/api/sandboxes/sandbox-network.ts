@@ -4,7 +4,7 @@ import { parseNetworkPolicy } from '../../../shared/network/parse-policy.ts';
 import type { NetworkDecision } from '../../../shared/schemas/network-decision.ts';
 import type { ShownNetworkPolicy } from '../../../shared/schemas/network-policy.ts';
 import { sha256 } from '../../../shared/secrets.ts';
-import type { RequestContext } from '../../region/call-handler.ts';
+import type { RequestContext } from '../../region/call-disk-host.ts';
 import type { Deps } from '../../region/deps.ts';
 import { findSandbox } from '../../region/find-sandbox.ts';
 import { callOwner, type SandboxOfAccount } from './sandbox-actions.ts';

@@ -1,5 +1,5 @@
 import type { SandboxProcess } from '../../../shared/schemas/sandbox-process.ts';
-import type { RequestContext } from '../../region/call-handler.ts';
+import type { RequestContext } from '../../region/call-disk-host.ts';
 import type { Deps } from '../../region/deps.ts';
 import { findSandbox } from '../../region/find-sandbox.ts';
 import { callOwner, type SandboxOfAccount } from './sandbox-actions.ts';

@@ -1,6 +1,6 @@
 import type { SandboxUsage as Measured } from '../../../shared/jobs/sandbox-kinds.ts';
 import type { SandboxUsage } from '../../../shared/schemas/sandbox-usage.ts';
-import type { RequestContext } from '../../region/call-handler.ts';
+import type { RequestContext } from '../../region/call-disk-host.ts';
 import type { Deps } from '../../region/deps.ts';
 import { findSandbox } from '../../region/find-sandbox.ts';
 import { callOwner, type SandboxOfAccount } from './sandbox-actions.ts';

@@ -64,7 +64,7 @@ export function wishesOf(
   const { account, image, shape } = keysOf(sandbox);
   return {
     ...{ need, canBeOn },
-    handlers: disks.flatMap(({ handler }) => (handler === undefined ? [] : [handler])),
+    diskHosts: disks.flatMap(({ leaseHolder }) => leaseHolder ?? []),
     likely: image === undefined ? [] : placements.hostsOf(image),
     costOf: (hostId) =>
       (image !== undefined && placements.countOf(image, hostId) === 0 ? COSTS.image : 0) +

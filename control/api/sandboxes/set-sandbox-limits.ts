@@ -2,7 +2,7 @@ import { AppError } from '../../../shared/errors.ts';
 import type { SandboxTimeout } from '../../../shared/schemas/sandbox-input.ts';
 import type { SandboxRecord } from '../../../shared/schemas/sandbox-record.ts';
 import type { Deps } from '../../region/deps.ts';
-import type { RequestContext } from '../../region/call-handler.ts';
+import type { RequestContext } from '../../region/call-disk-host.ts';
 import { callOwner, type SandboxOfAccount } from './sandbox-actions.ts';
 import { findSandbox } from '../../region/find-sandbox.ts';
 

@@ -6,7 +6,7 @@ import { DIRECTORY_LIMITS } from '../../../shared/directory/limits.ts';
 import type { CreateSnapshot } from '../../../shared/schemas/snapshot.ts';
 import type { SnapshotRecord } from '../../../shared/schemas/snapshot-record.ts';
 import { beginOnHost } from '../../region/begin-on-host.ts';
-import type { RequestContext } from '../../region/call-handler.ts';
+import type { RequestContext } from '../../region/call-disk-host.ts';
 import { claimName } from '../../region/claim-name.ts';
 import type { Deps } from '../../region/deps.ts';
 import { beingUndone, discardOnHost } from '../../region/discard-on-host.ts';

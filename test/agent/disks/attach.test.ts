@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { mkdir, open, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { mountImage, unmountImage } from '../../../agent/disks/disk-mount.ts';
+import { mountImage, unmountImage } from '../../../agent/disks/mount.ts';
 import { mountsBelow } from '../../../agent/system/mount-table.ts';
 import { diskProgramPath, leashPath } from '../../../agent/native/native.ts';
 import { run } from '../../../agent/system/spawn.ts';

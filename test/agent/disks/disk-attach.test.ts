@@ -5,7 +5,7 @@ import test, { type ExecutionContext } from 'ava';
 import { pino } from 'pino';
 import type { DiskLayout } from '../../../agent/disks/disk-layout.ts';
 import { DiskActor } from '../../../agent/disks/disk-actor.ts';
-import { mountImage } from '../../../agent/disks/disk-mount.ts';
+import { mountImage } from '../../../agent/disks/mount.ts';
 import { clearUploads } from '../../../agent/edge/s3/store/clear-uploads.ts';
 import { mountsBelow } from '../../../agent/system/mount-table.ts';
 import { paths } from '../../../agent/system/paths.ts';

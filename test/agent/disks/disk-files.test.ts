@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
 import { DiskFiles } from '../../../agent/disks/disk-files.ts';
-import { mountImage, unmountImage, usedBytes } from '../../../agent/disks/disk-mount.ts';
+import { mountImage, unmountImage, usedBytes } from '../../../agent/disks/mount.ts';
 import { run } from '../../../agent/system/spawn.ts';
 import { newDiskRecord } from '../../helpers/disk-record.ts';
 import { FIRST_LOOP } from '../../helpers/mounted-disk.ts';

@@ -4,18 +4,18 @@
  */
 import FakeTimers from '@sinonjs/fake-timers';
 import test from 'ava';
-import { Attachments } from '../../../agent/disks/attachments.ts';
+import { AttachedDisks } from '../../../agent/disks/attached-disks.ts';
 import { DiskActor } from '../../../agent/disks/disk-actor.ts';
 import type { DiskClaim } from '../../../agent/disks/disk-claims.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { DISK_LIMITS } from '../../../agent/disks/limits.ts';
-import type { StoredMount } from '../../../shared/schemas/disk-mount.ts';
+import type { StoredBucket } from '../../../shared/schemas/disk-bucket.ts';
 import { openDiskHost } from '../../helpers/disk-host.ts';
 import { newDiskRecord } from '../../helpers/disk-record.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const nothing = async (): Promise<void> => undefined;
-const mount: StoredMount = {
+const mount: StoredBucket = {
   id: 'mnt-0000000000000000',
   type: 's3-compatible',
   bucketName: 'bucket',
@@ -99,7 +99,7 @@ test('a disk that is idle makes room for the next one, and one in use does not',
   const { disk, deps } = await openDiskHost(undo);
   const record = newDiskRecord();
   await deps.files.create(record);
-  const parts = { ...deps, attachments: new Attachments({ count: 1, perAccountMax: 1 }) };
+  const parts = { ...deps, attachedDisks: new AttachedDisks({ count: 1, perAccountMax: 1 }) };
   const first = new DiskActor(parts, disk);
   const second = new DiskActor(parts, { accountId: record.accountId, diskId: record.id });
   for (const actor of [first, second]) {

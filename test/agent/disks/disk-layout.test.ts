@@ -5,7 +5,7 @@ import { chmod, chown, mkdir, open, readdir, stat, symlink, writeFile } from 'no
 import { join } from 'node:path';
 import test from 'ava';
 import { prepareLayout } from '../../../agent/disks/disk-layout.ts';
-import { mountImage, unmountImage } from '../../../agent/disks/disk-mount.ts';
+import { mountImage, unmountImage } from '../../../agent/disks/mount.ts';
 import { native } from '../../../agent/native/native.ts';
 import { run } from '../../../agent/system/spawn.ts';
 import { FIRST_LOOP } from '../../helpers/mounted-disk.ts';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import type { Redis } from 'ioredis';
 import { DiskActor } from '../../../agent/disks/disk-actor.ts';
-import { isAttachedHere, isImageFree, mountImage } from '../../../agent/disks/disk-mount.ts';
+import { isAttachedHere, isImageFree, mountImage } from '../../../agent/disks/mount.ts';
 import { AppError } from '../../../shared/errors.ts';
 import { newHostId } from '../../../shared/ids.ts';
 import { MiB } from '../../../shared/units.ts';

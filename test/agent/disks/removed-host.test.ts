@@ -9,7 +9,7 @@ import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { pino } from 'pino';
-import { isImageFree, mountAgain, mountImage } from '../../../agent/disks/disk-mount.ts';
+import { isImageFree, mountAgain, mountImage } from '../../../agent/disks/mount.ts';
 import { refuseRemoved } from '../../../agent/disks/removed-host.ts';
 import { detectCgroups, removeCgroups, trackingGroup } from '../../../agent/system/cgroup.ts';
 import { mountsBelow } from '../../../agent/system/mount-table.ts';

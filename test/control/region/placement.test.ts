@@ -62,7 +62,7 @@ class Drawn implements KnownHosts {
 }
 
 const wishes = (changes: Partial<SandboxWishes> = {}): SandboxWishes => ({
-  ...{ need, canBeOn: () => true, handlers: [], likely: [], costOf: () => 0 },
+  ...{ need, canBeOn: () => true, diskHosts: [], likely: [], costOf: () => 0 },
   ...changes,
 });
 
@@ -187,13 +187,13 @@ test('sandbox hosts: the one host of a full region that has capacity is found, a
 
 test('sandbox hosts: a host that has some of the disks is found among many, and comes first', (t) => {
   const hosts = new Drawn([...many(100), host('one', { memoryMibUsed: 4096 }), host('two')]);
-  const [first, second] = rank(hosts, { handlers: ['two', 'one', 'one'] });
+  const [first, second] = rank(hosts, { diskHosts: ['two', 'one', 'one'] });
   t.deepEqual([first, second], ['one', 'two']);
 });
 
 test('sandbox hosts: one without capacity gains nothing from the disks that it has', (t) => {
   const hosts = new Drawn([host('full', { memoryMibUsed: 8192 }), host('roomy')]);
-  t.deepEqual(rank(hosts, { handlers: ['full'] }), ['roomy', 'full']);
+  t.deepEqual(rank(hosts, { diskHosts: ['full'] }), ['roomy', 'full']);
 });
 
 test('sandbox hosts: one that likely has the image is found among many', (t) => {
@@ -219,7 +219,7 @@ test('sandbox hosts: those on which it cannot be are left out', (t) => {
   t.throws(() => rank(hosts, { canBeOn: () => false }), { code: 'not_enabled' });
 });
 
-test('hosts for disks: the handler of most of them first, without a look at any other', (t) => {
+test('hosts for disks: the lease holder of most of them first, without a look at any other', (t) => {
   const hosts = new Drawn(many(10));
   const ranked = rankHosts(hosts, ['host-3', 'host-7', undefined, 'host-7']);
   t.deepEqual(
@@ -229,7 +229,7 @@ test('hosts for disks: the handler of most of them first, without a look at any 
   t.is(hosts.drawn, 0);
 });
 
-test('hosts for disks: without a handler the least loaded of a few random ones', (t) => {
+test('hosts for disks: without a lease holder the least loaded of a few random ones', (t) => {
   const busy = { ...host('busy'), jobsPending: 1 };
   const hosts = new Drawn([host('draining', { draining: true }), busy, ...many(1000)]);
   t.is(rankHosts(hosts, [])[0]?.hostId, 'host-0');
@@ -243,8 +243,8 @@ test('hosts for disks: one that is away or takes no work is refused', (t) => {
   t.throws(() => rankHosts(hosts, []), { code: 'no_capacity' });
 });
 
-const idsOf = (hosts: readonly Host[], handlers: readonly (string | undefined)[]): string[] =>
-  rankHosts(new Drawn(hosts), handlers).map(({ hostId }) => hostId);
+const idsOf = (hosts: readonly Host[], leaseHolders: readonly (string | undefined)[]): string[] =>
+  rankHosts(new Drawn(hosts), leaseHolders).map(({ hostId }) => hostId);
 
 test('hosts for disks: a cordoned one gets none, and comes last for its own', (t) => {
   const closed = host('closed', { cordoned: true });

@@ -11,7 +11,7 @@ import { S3Bucket } from '../../../../agent/disks/buckets/s3-bucket.ts';
 import { authorityOf } from '../../../../agent/network/egress/authority.ts';
 import { LeafCertificates } from '../../../../agent/network/egress/leaf-certificates.ts';
 import { ReachableNetworks } from '../../../../shared/reachable-networks.ts';
-import type { StoredMount } from '../../../../shared/schemas/disk-mount.ts';
+import type { StoredBucket } from '../../../../shared/schemas/disk-bucket.ts';
 import { MiB } from '../../../../shared/units.ts';
 
 const networks = new ReachableNetworks(['127.0.0.0/8']);
@@ -32,7 +32,7 @@ async function close(server: Server): Promise<void> {
 async function openBucket(listener: RequestListener) {
   const server = createServer(listener);
   const endpoint = `http://127.0.0.1:${await listen(server)}`;
-  const mount: StoredMount = { ...common, type: 's3-compatible', writeBack: 'sync', endpoint };
+  const mount: StoredBucket = { ...common, type: 's3-compatible', writeBack: 'sync', endpoint };
   const credentials = { accessKeyId: 'a', secretAccessKey: 'b' };
   const bucket = new S3Bucket(mount, credentials, networks);
   return {
@@ -59,7 +59,7 @@ async function openContainer(listener: RequestListener) {
   });
   const endpoint = `https://localhost:${await listen(server)}`;
   const azureAuthority = `http://127.0.0.1:${await listen(tenant)}`;
-  const mount: StoredMount = { ...common, type: 'azure-blob', writeBack: 'sync', endpoint };
+  const mount: StoredBucket = { ...common, type: 'azure-blob', writeBack: 'sync', endpoint };
   const credentials = { tenantId: 'a', clientId: 'b', clientSecret: 'c' };
   const bucket = new AzureBucket(mount, credentials, { networks, azureAuthority });
   return {

@@ -6,7 +6,7 @@ import { appendFile, link, mkdir, readdir, rename, stat, writeFile } from 'node:
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import test from 'ava';
-import { unmountImage } from '../../../../../agent/disks/disk-mount.ts';
+import { unmountImage } from '../../../../../agent/disks/mount.ts';
 import { ObjectStore } from '../../../../../agent/edge/s3/store/object-store.ts';
 import { run } from '../../../../../agent/system/spawn.ts';
 import {

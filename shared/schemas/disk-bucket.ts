@@ -116,7 +116,7 @@ export const DiskMountInput = taggedUnion('type', [S3Mount, GcsMount, EndpointMo
 export type DiskMountInput = Type.Static<typeof DiskMountInput>;
 
 /** Those of the S3 family have a key pair, those of Azure an application. */
-export const MountCredentials = Type.Object(
+export const BucketCredentials = Type.Object(
   {
     accessKeyId: Type.Optional(accessKeyId),
     secretAccessKey: Type.Optional(secretAccessKey),
@@ -127,7 +127,7 @@ export const MountCredentials = Type.Object(
   },
   { title: 'MountCredentials' },
 );
-export type MountCredentials = Type.Static<typeof MountCredentials>;
+export type BucketCredentials = Type.Static<typeof BucketCredentials>;
 
 export const MountPath = Type.Object({
   id: diskId('Id of the disk.'),
@@ -141,7 +141,7 @@ export const MountPath = Type.Object({
 const connectionStatuses = ['connected', 'disconnected', 'error'] as const;
 
 /** Something in the bucket that the disk cannot show, or that both sides changed. */
-const MountProblem = Type.Object({
+const BucketProblem = Type.Object({
   key: Type.String({ description: 'The key in the bucket.', examples: ['a//b'] }),
   reason: Type.String({
     description: 'Why it is not a file of the disk, or what was done about it.',
@@ -194,14 +194,14 @@ export const DiskMount = Type.Object(
       description: 'How many keys the disk cannot show as they are.',
       examples: [0],
     }),
-    problems: Type.Array(MountProblem, { description: 'The first of them.' }),
+    problems: Type.Array(BucketProblem, { description: 'The first of them.' }),
   },
   { title: 'BucketMount' },
 );
 export type DiskMount = Type.Static<typeof DiskMount>;
 
 /** A mount as stored, in the directory and in the manifest. */
-export const StoredMount = Type.Object({
+export const StoredBucket = Type.Object({
   id: Type.String({ pattern: mountIdPattern }),
   type: Type.Enum([...mountTypes]),
   bucketName: Type.String(),
@@ -210,19 +210,19 @@ export const StoredMount = Type.Object({
   /** Empty, or ends in a slash. */
   prefix: Type.String(),
   writeBack: Type.Enum(['sync', 'lazy']),
-  /** {@link MountCredentials} as JSON, sealed for the disk and mount. */
+  /** {@link BucketCredentials} as JSON, sealed for the disk and mount. */
   sealedCredentials: Type.String(),
 });
-export type StoredMount = Type.Static<typeof StoredMount>;
+export type StoredBucket = Type.Static<typeof StoredBucket>;
 
 /** The context to which a sealed secret of a mount is bound. */
-export const mountSealContext = (disk: string, mount: string): string => `${disk} ${mount}`;
+export const bucketSealContext = (disk: string, mount: string): string => `${disk} ${mount}`;
 
 /** The result of the last check of a mount. */
-export interface MountStatus {
+export interface BucketStatus {
   readonly connectionStatus: (typeof connectionStatuses)[number];
   readonly authError?: string;
   readonly checkedAt: string;
   readonly problemCount: number;
-  readonly problems: readonly Type.Static<typeof MountProblem>[];
+  readonly problems: readonly Type.Static<typeof BucketProblem>[];
 }

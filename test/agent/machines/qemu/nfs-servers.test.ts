@@ -1,7 +1,7 @@
 /* When NFS servers are looked after. Real ones are killed in test/system/sandbox-mounts.test.ts. */
 import anyTest from 'ava';
 import { pino } from 'pino';
-import { MountServers } from '../../../../agent/machines/qemu/mount-servers.ts';
+import { NfsServers } from '../../../../agent/machines/qemu/nfs-servers.ts';
 import { planSlot } from '../../../../agent/network/slots/slot.ts';
 import { newDiskId, newHostId } from '../../../../shared/ids.ts';
 import { MACHINE_LIMITS } from '../../../../agent/machines/limits.ts';
@@ -22,7 +22,7 @@ const spec = machineSpec({
 test('a server is looked for until its machine has ended, also after a failure', async (t) => {
   using time = new FakeTime();
   let looks = 0;
-  const servers = new MountServers(async () => {
+  const servers = new NfsServers(async () => {
     looks += 1;
     if (looks === 2) throw new Error('no memory is left');
   }, log);
@@ -45,7 +45,7 @@ test('whoever leaves a machine waits for its server that is being started', asyn
   using time = new FakeTime();
   const started = Promise.withResolvers<void>();
   let looks = 0;
-  const servers = new MountServers(async () => {
+  const servers = new NfsServers(async () => {
     looks += 1;
     await started.promise;
   }, log);

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { AppError } from '../../../../shared/errors.ts';
-import { sandboxMounts } from '../../../../control/api/disks/sandbox-mounts.ts';
+import { sandboxMounts } from '../../../../control/api/disks/attachments.ts';
 
 const A = 'dsk-00000000000000aa';
 const B = 'dsk-00000000000000bb';

@@ -2,17 +2,17 @@ import { isIP } from 'node:net';
 import { isDeepStrictEqual } from 'node:util';
 import type { DiskEntry, DiskRecord } from '../../../shared/directory/disk-record.ts';
 import { AppError } from '../../../shared/errors.ts';
-import { newMountId } from '../../../shared/ids.ts';
+import { newBucketId } from '../../../shared/ids.ts';
 import { portOf, ReachableNetworks } from '../../../shared/reachable-networks.ts';
 import {
   type DiskMountInput,
-  type MountCredentials,
-  mountSealContext,
+  type BucketCredentials,
+  bucketSealContext,
   type MountType,
-  type StoredMount,
-} from '../../../shared/schemas/disk-mount.ts';
+  type StoredBucket,
+} from '../../../shared/schemas/disk-bucket.ts';
 import { seal } from '../../../shared/secrets.ts';
-import { callHandler, type RequestContext } from '../../region/call-handler.ts';
+import { callDiskHost, type RequestContext } from '../../region/call-disk-host.ts';
 import type { Deps } from '../../region/deps.ts';
 import { findDisk } from '../../region/find-disk.ts';
 import { recordDisk } from './record-disk.ts';
@@ -71,7 +71,7 @@ function placeOf(input: DiskMountInput): { bucketName: string; endpoint: string 
 }
 
 /** Checks the credentials that a mount of this type must have. @throws AppError `bad_request` */
-function checkCredentials(type: MountType, given: MountCredentials): MountCredentials {
+function checkCredentials(type: MountType, given: BucketCredentials): BucketCredentials {
   const isAzure = type === 'azure-blob';
   const names = isAzure
     ? (['tenantId', 'clientId', 'clientSecret'] as const)
@@ -82,21 +82,21 @@ function checkCredentials(type: MountType, given: MountCredentials): MountCreden
     throw new AppError('bad_request', `${type} needs ${missing.join(' and ')}${reason}`);
   }
   const { accessKeyId, secretAccessKey, sessionToken, tenantId, clientId, clientSecret } = given;
-  if (isAzure) return { tenantId, clientId, clientSecret } as MountCredentials;
+  if (isAzure) return { tenantId, clientId, clientSecret } as BucketCredentials;
   const token = sessionToken === undefined ? {} : { sessionToken };
-  return { accessKeyId, secretAccessKey, ...token } as MountCredentials;
+  return { accessKeyId, secretAccessKey, ...token } as BucketCredentials;
 }
 
 const sealCredentials = (
   { config }: Deps,
   diskId: string,
   mountId: string,
-  credentials: MountCredentials,
+  credentials: BucketCredentials,
 ): string =>
   seal(
     config.cluster.encryptionKeys,
     JSON.stringify(credentials),
-    mountSealContext(diskId, mountId),
+    bucketSealContext(diskId, mountId),
   );
 
 /** The mounts of a new disk's record. @throws AppError `bad_request` */
@@ -104,10 +104,10 @@ export function newMounts(
   deps: Deps,
   diskId: string,
   inputs: readonly DiskMountInput[] = [],
-): StoredMount[] {
+): StoredBucket[] {
   const networks = new ReachableNetworks(deps.config.cluster.bucketNetworks);
   return inputs.map((input) => {
-    const id = newMountId();
+    const id = newBucketId();
     const credentials = checkCredentials(input.type, input);
     const { bucketName, endpoint } = placeOf(input);
     return {
@@ -137,7 +137,7 @@ export const haveSameMounts = (a: DiskRecord, b: DiskRecord): boolean =>
 export async function replaceCredentials(
   deps: Deps,
   ref: { accountId: string; diskId: string; mountId: string },
-  given: MountCredentials,
+  given: BucketCredentials,
   context: RequestContext,
 ): Promise<DiskEntry> {
   const { accountId, diskId, mountId } = ref;
@@ -155,6 +155,6 @@ export async function replaceCredentials(
   const payload = { accountId, diskId };
   await recordDisk(deps, payload, context);
   const job = { kind: 'disk.checkMount' as const, payload };
-  await callHandler(deps, [await findDisk(deps, accountId, diskId)], job, context);
+  await callDiskHost(deps, [await findDisk(deps, accountId, diskId)], job, context);
   return findDisk(deps, accountId, diskId);
 }

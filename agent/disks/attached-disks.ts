@@ -25,7 +25,7 @@ interface AttachmentShares {
  * which there are few. A disk that is idle makes room for another one at once, so only accounts
  * with many disks in use at the same time are ever refused (docs/decisions/0116).
  */
-export class Attachments {
+export class AttachedDisks {
   readonly #shares: AttachmentShares;
   /** By account: how many disks it has attached or is about to attach. */
   readonly #held = new Map<string, number>();

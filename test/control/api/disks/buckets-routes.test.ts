@@ -1,7 +1,7 @@
 /* Object storage behind a disk: what create-disk takes, and what the record shows. */
 import anyTest, { type TestFn } from 'ava';
 import type { CreatedDisk } from '../../../../shared/schemas/disk.ts';
-import type { DiskMount } from '../../../../shared/schemas/disk-mount.ts';
+import type { DiskMount } from '../../../../shared/schemas/disk-bucket.ts';
 import type { ApiClient } from '../../../helpers/api.ts';
 import { createBucketDisk, mountOf, ownBuckets, readMount } from '../../../helpers/buckets.ts';
 import { newName, readManifest } from '../../../helpers/disks.ts';

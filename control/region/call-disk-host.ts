@@ -20,12 +20,12 @@ export interface RequestContext {
  * Sends a job to the host that handles its disks, or chooses a host when none does. Disks of
  * several hosts are first moved to one of them. When a disk has moved to another host meanwhile,
  * the job has not begun and is sent there.
- * @param find see {@link withHandler}
+ * @param find see {@link withDiskHost}
  * @param refusing see {@link rankHosts}
  * @throws NotTaken when the host has not begun it; AppError the host's error, `disk_in_use` when
  *   the disks cannot be moved to one host
  */
-export async function callHandler<K extends JobKind>(
+export async function callDiskHost<K extends JobKind>(
   deps: Deps,
   disks: readonly DiskEntry[],
   job: { kind: K; payload: JobPayload<K>; deadlineAt?: number; onPart?: OnPart },
@@ -36,16 +36,16 @@ export async function callHandler<K extends JobKind>(
   const deadlineAt = job.deadlineAt ?? Date.now() + LIMITS.hostJobTimeoutMs;
   const attempt = (hostId: string): Promise<JobReply<K>> =>
     deps.jobs.call({ ...job, ...context, hostId, deadlineAt });
-  return withHandler(deps, disks, context, attempt, find, refusing);
+  return withDiskHost(deps, disks, context, attempt, find, refusing);
 }
 
 /**
- * Finds the host that handles the disks, as {@link callHandler} does, for work that is not a job.
+ * Finds the host that handles the disks, as {@link callDiskHost} does, for work that is not a job.
  * @param attempt does the work on a host; called again with another host after `disk_moved`
  * @param find reads the record of a disk that has moved
  * @param refusing see {@link rankHosts}
  */
-export async function withHandler<T>(
+export async function withDiskHost<T>(
   deps: Deps,
   disks: readonly DiskEntry[],
   context: RequestContext,
@@ -55,11 +55,11 @@ export async function withHandler<T>(
 ): Promise<T> {
   let present = disks;
   for (let moves = 0; ; moves += 1) {
-    await bringHandlers(deps, present);
+    await linkDiskHosts(deps, present);
     refuseHeldByAbsent(deps, present);
     const ranked = rankHosts(
       deps.hub,
-      present.map(({ handler }) => handler),
+      present.map(({ leaseHolder }) => leaseHolder),
       refusing,
     ).map(({ hostId }) => hostId);
     // Without an await where nothing has to move, so that concurrent requests see each other's
@@ -79,7 +79,9 @@ export async function withHandler<T>(
 
 /** The best host, unless another host has one of the disks. */
 function togetherAt(disks: readonly DiskEntry[], [best]: readonly string[]): string | undefined {
-  const isTogether = disks.every(({ handler }) => handler === undefined || handler === best);
+  const isTogether = disks.every(
+    ({ leaseHolder }) => leaseHolder === undefined || leaseHolder === best,
+  );
   return isTogether ? best : undefined;
 }
 
@@ -108,17 +110,18 @@ async function gather(
 }
 
 /** Has the hosts of these disks link to this node, where they are not and can be reached. */
-export const bringHandlers = ({ hosts }: Deps, disks: readonly DiskEntry[]): Promise<void> =>
-  hosts.bring(disks.flatMap(({ handler }) => handler ?? []));
+export const linkDiskHosts = ({ hosts }: Deps, disks: readonly DiskEntry[]): Promise<void> =>
+  hosts.bring(disks.flatMap(({ leaseHolder }) => leaseHolder ?? []));
 
 /**
  * Refuses disks that sandboxes mount on a host which is away: only that host may use them. To be
- * called after {@link bringHandlers}.
+ * called after {@link linkDiskHosts}.
  * @throws AppError `disk_in_use`
  */
 export function refuseHeldByAbsent({ hub }: Deps, disks: readonly DiskEntry[]): void {
-  for (const { record, handler, isHeld } of disks) {
-    if (isHeld !== true || (handler !== undefined && hub.find(handler) !== undefined)) continue;
+  for (const { record, leaseHolder, isHeld } of disks) {
+    const host = leaseHolder === undefined ? undefined : hub.find(leaseHolder);
+    if (isHeld !== true || host !== undefined) continue;
     const message = `disk ${record.id} is mounted by a sandbox of a host that is away now`;
     throw new AppError('disk_in_use', message);
   }
@@ -133,10 +136,11 @@ export async function releaseElsewhere(
 ): Promise<void> {
   const deadlineAt = Date.now() + LIMITS.hostJobTimeoutMs;
   await Promise.all(
-    disks.map(async ({ record, handler }) => {
-      if (handler === undefined || handler === hostId) return;
+    disks.map(async ({ record, leaseHolder }) => {
+      if (leaseHolder === undefined || leaseHolder === hostId) return;
       const payload = { accountId: record.accountId, diskId: record.id };
-      await jobs.call({ kind: 'disk.release', payload, hostId: handler, requestId, deadlineAt });
+      const release = { kind: 'disk.release', payload, hostId: leaseHolder } as const;
+      await jobs.call({ ...release, requestId, deadlineAt });
     }),
   );
 }

@@ -2,7 +2,7 @@ import { repeatInBackground } from '../../../shared/background.ts';
 import type { Directory } from '../../../shared/directory/directory.ts';
 import { DISK_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
-import type { MountStatus, StoredMount } from '../../../shared/schemas/disk-mount.ts';
+import type { BucketStatus, StoredBucket } from '../../../shared/schemas/disk-bucket.ts';
 import { type BucketSettings, openBucket } from './open-bucket.ts';
 import { explainFailure } from './explain.ts';
 
@@ -11,7 +11,7 @@ interface Ref {
   readonly diskId: string;
 }
 
-interface MountChecksDeps {
+interface BucketChecksDeps {
   readonly settings: BucketSettings;
   readonly directory: Directory;
   readonly log: Logger;
@@ -23,11 +23,11 @@ interface Report {
   readonly text: string;
 }
 
-const textOf = ({ checkedAt: _, ...told }: MountStatus): string => JSON.stringify(told);
+const textOf = ({ checkedAt: _, ...told }: BucketStatus): string => JSON.stringify(told);
 
 /** Finds out whether buckets can be used, and asks again as long as one cannot. */
-export class MountChecks {
-  readonly #deps: MountChecksDeps;
+export class BucketChecks {
+  readonly #deps: BucketChecksDeps;
   /** Disks whose bucket could not be used when it was last tried here, by id. */
   readonly #failing = new Map<string, Ref>();
   /** The last report of each disk, by id. */
@@ -35,7 +35,7 @@ export class MountChecks {
   #serial = 0;
   readonly #stop: () => void;
 
-  constructor(deps: MountChecksDeps) {
+  constructor(deps: BucketChecksDeps) {
     this.#deps = deps;
     this.#stop = repeatInBackground('bucket.recheck', DISK_LIMITS.bucketRecheckMs, async () => {
       for (const ref of [...this.#failing.values()]) await this.check(ref);
@@ -72,20 +72,20 @@ export class MountChecks {
   }
 
   /** Records what the use of a bucket showed, unless the last report says the same. */
-  async record(ref: Ref, status: MountStatus): Promise<void> {
+  async record(ref: Ref, status: BucketStatus): Promise<void> {
     const text = textOf(status);
     if (this.#reports.get(ref.diskId)?.text === text) this.#remember(ref.diskId, text);
     else await this.#write(ref, status);
   }
 
-  async #write({ accountId, diskId }: Ref, status: MountStatus): Promise<void> {
+  async #write({ accountId, diskId }: Ref, status: BucketStatus): Promise<void> {
     if (status.connectionStatus === 'connected') this.#failing.delete(diskId);
     else if (this.#failing.size < DISK_LIMITS.bucketRechecksMax) {
       this.#failing.set(diskId, { accountId, diskId });
     }
     this.#remember(diskId, textOf(status));
     try {
-      await this.#deps.directory.disks.recordMountStatus({ accountId, id: diskId }, status);
+      await this.#deps.directory.disks.recordBucketStatus({ accountId, id: diskId }, status);
     } catch (error) {
       this.forget(diskId); // Nobody knows what is recorded now.
       throw error;
@@ -107,7 +107,7 @@ export class MountChecks {
   }
 
   /** @returns why the bucket cannot be used; undefined when it can */
-  async #attempt(diskId: string, mount: StoredMount): Promise<string | undefined> {
+  async #attempt(diskId: string, mount: StoredBucket): Promise<string | undefined> {
     try {
       const bucket = await openBucket(this.#deps.settings, diskId, mount);
       try {

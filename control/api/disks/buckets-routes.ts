@@ -1,10 +1,10 @@
 import { AppError } from '../../../shared/errors.ts';
 import { success } from '../../../shared/schemas/common.ts';
-import { DiskMount, MountCredentials, MountPath } from '../../../shared/schemas/disk-mount.ts';
+import { DiskMount, BucketCredentials, MountPath } from '../../../shared/schemas/disk-bucket.ts';
 import { presentMounts } from '../../http/presenters.ts';
 import { route } from '../../http/route.ts';
 import { DISK_HOST_ERRORS } from '../../http/route-errors.ts';
-import { replaceCredentials } from './disk-mounts.ts';
+import { replaceCredentials } from './buckets.ts';
 
 const setCredentials = route({
   method: 'post',
@@ -17,7 +17,7 @@ const setCredentials = route({
     'A host tries them before the answer: `connectionStatus` says what came of it. All of the former credentials are forgotten.',
   tag: 'Disks',
   params: MountPath,
-  body: MountCredentials,
+  body: BucketCredentials,
   replies: { 200: success(DiskMount) },
   errors: ['not_found', ...DISK_HOST_ERRORS],
   async handle({ deps, caller, params, body, requestId }) {

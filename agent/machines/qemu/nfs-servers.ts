@@ -22,7 +22,7 @@ interface Watch {
  * process that keeps it (serve-disks.c); when that process is gone, as after a kill by the kernel,
  * it is started here.
  */
-export class MountServers {
+export class NfsServers {
   readonly #serve: (spec: MachineSpec) => Promise<void>;
   readonly #log: Logger;
   readonly #watches = new Map<string, Watch>();

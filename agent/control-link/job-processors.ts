@@ -16,8 +16,8 @@ export type ReportBegun = () => void;
 /** Sends a part of the result ahead, for a job whose payload asks for parts. */
 export type SendPart = (part: Buffer) => void;
 
-/** The handlers, by kind of job. An AppError that a handler throws is the job's answer. */
-export type JobHandlers<K extends JobKind> = {
+/** The processors, by kind of job. An AppError that a processor throws is the job's answer. */
+export type JobProcessors<K extends JobKind> = {
   readonly [P in K]: (
     job: JobEnvelope<P>,
     reportBegun: ReportBegun,
@@ -30,12 +30,12 @@ export const answer = <R>(
   body: readonly Buffer[] = [],
 ): { result: R; body: readonly Buffer[] } => ({ result, body });
 
-/** Hands the job to the handler of its kind. */
+/** Hands the job to the processor of its kind. */
 export function handleJob<K extends JobKind>(
-  handlers: JobHandlers<JobKind>,
+  processors: JobProcessors<JobKind>,
   job: JobEnvelope<K>,
   reportBegun: ReportBegun,
   sendPart: SendPart,
 ): Promise<JobAnswer<K>> {
-  return handlers[job.kind](job, reportBegun, sendPart);
+  return processors[job.kind](job, reportBegun, sendPart);
 }
