@@ -28,7 +28,7 @@ import type { SandboxMounts } from '../machines/attachments.ts';
 import { BaseEviction } from './base-eviction.ts';
 import { HostWatch } from './moving/host-watch.ts';
 import { SandboxCarrier } from './moving/sandbox-carrier.ts';
-import { type RecoveryDeps, recoverSandboxes } from './recover-sandboxes.ts';
+import { type RecoveryDeps, recoverAtStart } from './recover-at-start.ts';
 import { RemovedHosts } from './moving/removed-hosts.ts';
 import { SandboxAdopter, type SandboxAdopterDeps } from './moving/sandbox-adopter.ts';
 import { SandboxDepartures, type SandboxDeparturesDeps } from './moving/sandbox-departures.ts';
@@ -242,7 +242,7 @@ async function recover(
   const adopter = moving && new SandboxAdopter({ ...deps, ...moving });
   const offers = moving && adopter && new SandboxOffers({ ...deps, ...moving, adopter });
   const departures = moving && offers && new SandboxDepartures({ ...deps, ...moving, offers });
-  await recoverSandboxes({ ...deps, ...moving, adopter, departures });
+  await recoverAtStart({ ...deps, ...moving, adopter, departures });
   if (!(moving && adopter && offers && departures)) return undefined;
   const { eviction, removedHosts } = moving;
   eviction?.start();

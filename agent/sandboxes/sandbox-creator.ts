@@ -17,7 +17,7 @@ import {
 } from './lifecycle/new-sandbox.ts';
 import type { PrewarmedMachine, PrewarmedMachines } from './prewarming/prewarmed-machines.ts';
 import type { SandboxActor } from './lifecycle/sandbox-actor.ts';
-import type { Copied, Inherited } from './lifecycle/sandbox-creation.ts';
+import type { Copied, Inherited } from './lifecycle/admit-sandbox.ts';
 import type { SandboxImages } from './holds/sandbox-images.ts';
 import type { SandboxPolicies } from './holds/sandbox-policies.ts';
 import type { SandboxRef, SandboxRegistry } from './sandbox-registry.ts';

@@ -10,9 +10,9 @@ import { compile } from '../validate.ts';
 
 /*
  * Forwards requests of the object API: control to an agent, and an agent to the disk's lease
- * holder. Method, target, headers and body stay as they came, so that their signatures remain valid; only
- * the framing of the body is written anew (docs/decisions/0019). A signed header carries the
- * client's address, on which `allowedIps` decides.
+ * holder. Method, target, headers and body stay as they came, so that their signatures remain
+ * valid; only the framing of the body is written anew (docs/decisions/0019). A signed header
+ * carries the client's address, on which `allowedIps` decides.
  */
 
 const FREE_SOCKETS_PER_HOST = 64;

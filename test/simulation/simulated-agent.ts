@@ -11,7 +11,7 @@ import { FairTurns } from '../../agent/system/queues/fair-turns.ts';
 import { HostCapacity } from '../../agent/sandboxes/holds/host-capacity.ts';
 import { Publisher, SandboxPublisher } from '../../agent/sandboxes/lifecycle/publisher.ts';
 import { PrewarmedMachines } from '../../agent/sandboxes/prewarming/prewarmed-machines.ts';
-import { recoverSandboxes } from '../../agent/sandboxes/recover-sandboxes.ts';
+import { recoverAtStart } from '../../agent/sandboxes/recover-at-start.ts';
 import { SandboxCreator } from '../../agent/sandboxes/sandbox-creator.ts';
 import { SandboxPolicies } from '../../agent/sandboxes/holds/sandbox-policies.ts';
 import { SandboxRegistry } from '../../agent/sandboxes/sandbox-registry.ts';
@@ -247,7 +247,7 @@ export class SimulatedAgent {
         snapshotPublisher.close();
       };
       this.#parts = { journal, registry, creator, snapshots, capacity, slots, uids, close };
-      await recoverSandboxes({
+      await recoverAtStart({
         ...{ registry, adopter: undefined, journal: sandboxes, driver, mounts: noMounts },
         ...{ snapshots, uids, signal: new AbortController().signal, log },
       });

@@ -12,7 +12,12 @@ import {
 } from './disk/disk-chain.ts';
 import { switchLayer } from './disk/live-disk.ts';
 import { trimDisk } from './disk/trim-disk.ts';
-import { copyCheckpoint, forkMachine, hasCheckpoint, requireAnswers } from './memory/checkpoint.ts';
+import {
+  copyCheckpoint,
+  saveRunningCheckpoint,
+  hasCheckpoint,
+  requireAnswers,
+} from './memory/checkpoint.ts';
 import { MachineStateError } from './memory/machine-state.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { syncPaths } from '../../system/write-durably.ts';
@@ -25,7 +30,7 @@ import type { MicrovmMachine } from './microvm-machine.ts';
  * Copies disk and memory of a running machine, which stands still for a moment. A machine that does
  * not continue afterwards is killed.
  */
-export async function forkRunning(
+export async function forkMachine(
   host: MicrovmHost,
   vmId: string,
   running: MicrovmMachine,
@@ -50,7 +55,7 @@ export async function forkRunning(
       if (split.isNew) await switchLayer(machine.monitor, split.fresh);
       return split.shared;
     };
-    const shared = await forkMachine(machine, place, switchDisk, continued);
+    const shared = await saveRunningCheckpoint(machine, place, switchDisk, continued);
     const layers = await copyLayers(host, { directory, base, shared }, child);
     await failpoint('sync copy', () => syncPaths(layers));
   } catch (error) {

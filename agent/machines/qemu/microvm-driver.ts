@@ -32,14 +32,14 @@ import {
 } from './disk/disk-base.ts';
 import { giveDisk, hasDisk, ownerOfDisk, prepareDisk } from './disk/disk-chain.ts';
 import { mergeLayers } from './disk/merge-layers.ts';
-import { forkAtRest, forkRunning } from './fork-machine.ts';
+import { forkAtRest, forkMachine } from './fork-machine.ts';
 import { discardCheckpoint, hasCheckpoint, templateOf } from './memory/checkpoint.ts';
 import { TemplateStore, type TemplateStoreOptions } from './memory/template-store.ts';
 import { templatesInUse } from './memory/templates-in-use.ts';
 import { type MicrovmHost, pathsOf, type SharedMachines } from './microvm-host.ts';
 import { MicrovmMachine } from './microvm-machine.ts';
 import { NfsServers } from './nfs-servers.ts';
-import { pauseRunning } from './pause-machine.ts';
+import { pauseMachine } from './pause-machine.ts';
 import { HostAccelerator } from './process/accelerator.ts';
 import { vmCgroup } from './process/launch.ts';
 import { listNames, machinePaths } from './process/machine-directory.ts';
@@ -209,7 +209,7 @@ export class MicrovmDriver implements MachineDriver {
   }
 
   async pause(vmId: string): Promise<void> {
-    await pauseRunning(this.#host, vmId, this.#machines.running(vmId));
+    await pauseMachine(this.#host, vmId, this.#machines.running(vmId));
     this.#machines.remove(vmId);
     await this.#servers.leave(vmId);
   }
@@ -223,7 +223,7 @@ export class MicrovmDriver implements MachineDriver {
     try {
       await (running === undefined
         ? forkAtRest(this.#host, vmId, child)
-        : forkRunning(this.#host, vmId, running, child, continued));
+        : forkMachine(this.#host, vmId, running, child, continued));
     } catch (error) {
       await this.remove(child.vmId);
       throw toForkError(error);

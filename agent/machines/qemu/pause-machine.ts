@@ -4,7 +4,7 @@ import { MachineFault } from '../guest-link/guest-errors.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { trimDisk } from './disk/trim-disk.ts';
 import { writtenLayers } from './disk/disk-chain.ts';
-import { pauseMachine } from './memory/checkpoint.ts';
+import { saveCheckpoint } from './memory/checkpoint.ts';
 import { MachineStateError } from './memory/machine-state.ts';
 import { type MicrovmHost, pathsOf } from './microvm-host.ts';
 import type { MicrovmMachine } from './microvm-machine.ts';
@@ -14,7 +14,7 @@ import { vmCgroup } from './process/launch.ts';
  * Freezes the guest, makes checkpoint and disk durable, and ends the machine. If the pause fails,
  * the machine continues to run; if it cannot, it is killed.
  */
-export async function pauseRunning(
+export async function pauseMachine(
   host: MicrovmHost,
   vmId: string,
   running: MicrovmMachine,
@@ -25,7 +25,7 @@ export async function pauseRunning(
   const written = await writtenLayers(disks);
   await running.checkpointRemoved;
   try {
-    await pauseMachine(machine, { directory: checkpoint, template, disks: written });
+    await saveCheckpoint(machine, { directory: checkpoint, template, disks: written });
   } catch (error) {
     if (error instanceof MachineStateError) {
       await running.killProcess(`it could neither be paused nor continue: ${error.message}`);

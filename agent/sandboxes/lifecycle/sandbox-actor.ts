@@ -26,18 +26,18 @@ import type { MachineOwner } from '../../machines/driver.ts';
 import type { SandboxActorDeps, SandboxContext } from './sandbox-context.ts';
 import {
   type Copied,
-  createSandbox,
+  admitSandbox,
   type Creation,
   type Inherited,
   removeUncreated,
-} from './sandbox-creation.ts';
+} from './admit-sandbox.ts';
 import { SandboxDeletion } from './sandbox-deletion.ts';
 import { endOverdueTransition, handleMachineEvent } from './sandbox-events.ts';
 import { PauseDrain } from './pause-drain.ts';
 import { releaseDisks } from './sandbox-cleanup.ts';
 import { nameAddresses, replacePolicy } from './sandbox-network.ts';
 import { beginDrainOrPause, beginPause, cancelPause } from './sandbox-pause.ts';
-import { giveUpAtLast, recoverSandbox } from './sandbox-recovery.ts';
+import { giveUpAtLast, recoverSandbox } from './recover-sandbox.ts';
 import { beginStop, newDiskCheckpoint, stopPaused } from './sandbox-rest.ts';
 import { beginStart, startMachine, type StartState } from './sandbox-start.ts';
 import { StartClock } from './start-clock.ts';
@@ -141,7 +141,7 @@ export class SandboxActor {
     await this.#mailbox.send(async () => {
       const clock = new StartClock();
       try {
-        await createSandbox(this.#context, creation);
+        await admitSandbox(this.#context, creation);
       } catch (error) {
         this.#uncreated = (await removeUncreated(this.#context, creation)).removed;
         throw error;

@@ -29,7 +29,7 @@ export interface SandboxActorDeps extends JournalledSandboxDeps, MachineSessionD
 
 /**
  * The parts of one sandbox, created by its actor. The steps of its lifecycle (sandbox-start.ts,
- * sandbox-pause.ts, sandbox-rest.ts, sandbox-recovery.ts, sandbox-deletion.ts) are functions that
+ * sandbox-pause.ts, sandbox-rest.ts, recover-sandbox.ts, sandbox-deletion.ts) are functions that
  * take this context; the actor calls them within messages of its mailbox.
  */
 export interface SandboxContext {

@@ -80,7 +80,7 @@ const pagesKey = ({ id }: Pick<Marker, 'id'>, { key, contents }: Template): Buff
  *   counts
  * @throws MachineStateError when the machine neither paused nor continues: the caller must kill it
  */
-export async function pauseMachine(
+export async function saveCheckpoint(
   machine: LiveMachine,
   place: CheckpointPlace & { readonly disks: readonly string[] },
 ): Promise<void> {
@@ -119,7 +119,7 @@ export async function requireAnswers(
  * @returns the result of `splitDisk`
  * @throws MachineStateError when the machine does not continue: the caller must kill it
  */
-export async function forkMachine<T>(
+export async function saveRunningCheckpoint<T>(
   machine: LiveMachine,
   place: CheckpointPlace,
   splitDisk: () => Promise<T>,

@@ -10,9 +10,9 @@ import { MountFlag, native, UnmountFlag } from '../../../../../agent/native/nati
 import {
   CheckpointError,
   discardCheckpoint,
-  forkMachine,
+  saveRunningCheckpoint,
   invalidateCheckpoint,
-  pauseMachine,
+  saveCheckpoint,
   restoreCheckpoint,
   restoreTemplate,
   templateOf,
@@ -92,7 +92,7 @@ async function resume(
 }
 
 async function pause(machine: TestMachine, directory: string, from = template): Promise<void> {
-  await pauseMachine(machine, { directory, template: from, disks: [machine.disk] });
+  await saveCheckpoint(machine, { directory, template: from, disks: [machine.disk] });
   await machine.kill();
 }
 
@@ -169,7 +169,7 @@ test.serial('a copy and its source both continue', async (t) => {
   await startCounting(parent);
   const sum = await dirty(parent, 'x', 4);
   let home = '';
-  await forkMachine(parent, { directory, template }, async () => {
+  await saveRunningCheckpoint(parent, { directory, template }, async () => {
     home = await room.newHome(parent.home);
   });
   const later = await dirty(parent, 'x', 4);
@@ -197,7 +197,7 @@ test.serial('a pause for lack of space fails and leaves the machine running', as
   const machine = await startNew('goes-on');
   const sum = await dirty(machine, 'x', 8);
   const directory = join(small, 'checkpoint');
-  const pausing = pauseMachine(machine, { directory, template, disks: [machine.disk] });
+  const pausing = saveCheckpoint(machine, { directory, template, disks: [machine.disk] });
   await t.throwsAsync(pausing, { code: 'ENOSPC' });
   t.is(await templateOf(directory), undefined);
   await t.throwsAsync(stat(directory), { code: 'ENOENT' });
@@ -219,7 +219,7 @@ test.serial('a machine that ends during its pause is reported as lost', async (t
   };
   const { pid, monitor } = machine;
   const place = { directory, template, disks: [machine.disk] };
-  const pausing = pauseMachine({ pid, monitor, guest }, place);
+  const pausing = saveCheckpoint({ pid, monitor, guest }, place);
   await t.throwsAsync(pausing, { instanceOf: MachineStateError });
   t.is(await templateOf(directory), undefined);
 });
@@ -245,7 +245,7 @@ test.serial('an incomplete, damaged or foreign checkpoint is refused', async (t)
   const whole = join(room.path, 'whole');
   const copy = room.newPath('copy');
   const place = { directory: join(room.path, 'other'), template };
-  await forkMachine(machine, place, async () => undefined);
+  await saveRunningCheckpoint(machine, place, async () => undefined);
   await pause(machine, whole);
   for (const [name, damage] of Object.entries(damages)) {
     await cp(whole, copy, { recursive: true });
@@ -304,7 +304,7 @@ test.serial(
       ]);
       t.deepEqual(again.mapping, template.mapping);
       const place = { directory: join(room.path, 'adopted'), template: again };
-      await pauseMachine(machine, { ...place, disks: [machine.disk] });
+      await saveCheckpoint(machine, { ...place, disks: [machine.disk] });
     }
     using other = await Template.open(templateDirectory, KEY, [process.pid, foreign.pid]);
     t.notDeepEqual(other.mapping, template.mapping);

@@ -33,7 +33,7 @@ export interface RecoveryDeps {
  * Recovers the journalled sandboxes and removes machines and disks that none of them owns. Resolves
  * when each sandbox is at rest, running or in a transition.
  */
-export async function recoverSandboxes(deps: RecoveryDeps): Promise<void> {
+export async function recoverAtStart(deps: RecoveryDeps): Promise<void> {
   const { registry, adopter, departures, journal, driver, mounts, snapshots } = deps;
   await departures?.forgetTakenRows();
   const rows = await journal.list();

@@ -36,7 +36,7 @@ const NOT_COPIED: Copied = { state: 'pending_start' };
  * @throws AppError `no_capacity`, `host_full`; what `copy` throws. Call {@link removeUncreated}
  *   then
  */
-export async function createSandbox(
+export async function admitSandbox(
   context: SandboxContext,
   { slot: given, copy, awaitsImage = false }: Creation,
 ): Promise<void> {
