@@ -161,7 +161,7 @@ export class Ingress {
   /** @returns a function that ends the hold */
   #hold(ref: SandboxRef): () => void {
     try {
-      return this.#options.registry?.find(ref).holdIdle() ?? (() => undefined);
+      return this.#options.registry?.find(ref).uses.portTraffic() ?? (() => undefined);
     } catch (error) {
       if (!(error instanceof AppError)) throw error;
       return () => undefined; // The sandbox belongs to another host, or is gone.

@@ -16,9 +16,9 @@ export const isMoving = (): AppError =>
 /** Judges actions on a sandbox, and delays them while its machine or disk is being copied. */
 export class ActionGate {
   readonly #mailbox: Mailbox;
-  readonly #context: Pick<SandboxContext, 'sandbox' | 'copies'>;
+  readonly #context: Pick<SandboxContext, 'sandbox' | 'uses' | 'copies'>;
 
-  constructor(mailbox: Mailbox, context: Pick<SandboxContext, 'sandbox' | 'copies'>) {
+  constructor(mailbox: Mailbox, context: Pick<SandboxContext, 'sandbox' | 'uses' | 'copies'>) {
     this.#mailbox = mailbox;
     this.#context = context;
   }
@@ -67,10 +67,10 @@ export class ActionGate {
     begin: (to: SandboxState | 'deleted') => Promise<void>,
     unchanged: () => void | Promise<void> = () => undefined,
   ): Promise<void> {
-    const { sandbox } = this.#context;
+    const { sandbox, uses } = this.#context;
     await this.send(async () => {
       const verdict = this.judge(action);
-      sandbox.touch();
+      uses.action();
       if (verdict.kind === 'begin') await begin(verdict.to);
       else await unchanged();
     });

@@ -22,6 +22,7 @@ import { ImageWait } from './image-wait.ts';
 import { awaitImage, beginImageWait, lacksImage, stopImageWait } from './wait-for-image.ts';
 import { forgetTaken, giveUpSandbox } from './leave-host.ts';
 import { JournalledSandbox, type NewLimits, type SandboxChange } from './journalled-sandbox.ts';
+import { SandboxUses } from './sandbox-uses.ts';
 import type { MachineOwner } from '../../machines/driver.ts';
 import type { SandboxActorDeps, SandboxContext } from './sandbox-context.ts';
 import {
@@ -70,8 +71,19 @@ export class SandboxActor {
   #uncreated: Promise<void> = Promise.resolve();
 
   constructor(deps: SandboxActorDeps, row: SandboxRow, { execs, processes }: SandboxRuns) {
+    const sandbox = new JournalledSandbox(deps, row, {
+      entered: () => {
+        context.watchdog.watch(this.row);
+        deps.stateEntered?.(this.row);
+        if (this.row.state !== 'draining') context.drain.cancel();
+      },
+      limitReached: () => this.#handleLimit(),
+      send: (write) => this.#mailbox.send(write),
+    });
+    const uses = new SandboxUses(sandbox);
     const context: SandboxContext = {
-      ...{ deps, execs, processes, copies: new CopyGate(deps.storage), imageWait: new ImageWait() },
+      ...{ deps, sandbox, uses, execs, processes, imageWait: new ImageWait() },
+      copies: new CopyGate(deps.storage),
       drain: new PauseDrain(deps),
       send: (handle) => this.#mailbox.send(handle),
       watchdog: new TransitionWatchdog(deps.storage, () => endOverdueTransition(context)),
@@ -79,23 +91,15 @@ export class SandboxActor {
         ...{ sandboxId: row.id, mailbox: this.#mailbox, log: deps.log },
         handle: (event) => handleMachineEvent(context, event),
       }),
-      sandbox: new JournalledSandbox(deps, row, {
-        entered: () => {
-          context.watchdog.watch(this.row);
-          deps.stateEntered?.(this.row);
-          if (this.row.state !== 'draining') context.drain.cancel();
-        },
-        limitReached: () => this.#handleLimit(),
-        send: (write) => this.#mailbox.send(write),
-      }),
     };
     this.#context = context;
     this.#gate = new ActionGate(this.#mailbox, context);
     this.#deletion = new SandboxDeletion(context);
-    execs.holdBy(() => this.holdIdle());
+    execs.holdBy(() => uses.runningCommand());
     processes.useBy({
-      hold: () => this.holdIdle(),
-      touch: () => context.sandbox.touch(),
+      attachedClient: () => uses.attachedClient(),
+      fileRequest: () => uses.fileRequest(),
+      input: () => uses.input(),
       environment: () => trustVariables(this.row),
     });
   }
@@ -275,7 +279,7 @@ export class SandboxActor {
         throw new AppError('sandbox_start_conflict', message);
       }
       const inherits = begin();
-      this.#context.sandbox.touch();
+      this.#context.uses.fork();
       return { copied: this.#copyTo(child), inherited: inherits };
     });
     const state = await copied;
@@ -296,7 +300,7 @@ export class SandboxActor {
   ): Promise<{ copied: Promise<StartState> }> {
     return this.#gate.send(async () => {
       this.#gate.judge('snapshot');
-      this.#context.sandbox.touch();
+      this.#context.uses.snapshot();
       await begin();
       return { copied: this.#copyTo(copy) };
     });
@@ -396,9 +400,9 @@ export class SandboxActor {
     return this.#context.sandbox.hasMoved;
   }
 
-  /** Keeps the sandbox from being idle. @returns ends that; only the first call counts */
-  holdIdle(): () => void {
-    return this.#context.sandbox.hold();
+  /** Its uses, which keep it from being idle. */
+  get uses(): SandboxUses {
+    return this.#context.uses;
   }
 
   /**
@@ -430,7 +434,7 @@ export class SandboxActor {
   async exec(spec: SandboxExecSpec): Promise<{ ended: Promise<unknown> }> {
     const begun = await this.#mailbox.send(async () => {
       this.#gate.judge('exec');
-      this.#context.sandbox.touch();
+      this.#context.uses.command();
       const environment = { ...trustVariables(this.row), ...spec.environment };
       // Not awaited here: a slow guest must not delay a stop.
       return { exec: this.#context.execs.begin({ ...spec, environment }) };
@@ -458,7 +462,7 @@ export class SandboxActor {
   async connect(): Promise<SandboxProcesses> {
     return this.#mailbox.send(async () => {
       this.#gate.judge('connect');
-      this.#context.sandbox.touch();
+      this.#context.uses.connection();
       return this.#context.processes;
     });
   }

@@ -8,6 +8,7 @@ import type { HostCapacity } from '../holds/host-capacity.ts';
 import type { ImageWait } from './image-wait.ts';
 import type { JournalledSandbox, JournalledSandboxDeps } from './journalled-sandbox.ts';
 import type { MachineSessionDeps } from './machine-session.ts';
+import type { SandboxUses } from './sandbox-uses.ts';
 import type { PauseDrain } from './pause-drain.ts';
 import type { PrewarmedMachines } from '../prewarming/prewarmed-machines.ts';
 import type { ObserveStart } from './start-clock.ts';
@@ -35,6 +36,7 @@ export interface SandboxActorDeps extends JournalledSandboxDeps, MachineSessionD
 export interface SandboxContext {
   readonly deps: SandboxActorDeps;
   readonly sandbox: JournalledSandbox;
+  readonly uses: SandboxUses;
   readonly execs: SandboxExecs;
   readonly processes: SandboxProcesses;
   readonly current: CurrentSession;

@@ -60,12 +60,14 @@ export interface SandboxProcessesOptions {
   readonly log: Logger;
 }
 
-/** How the sandbox hears of being used. */
+/** How clients use the sandbox (lifecycle/sandbox-uses.ts), and what they find in it. */
 interface Use {
-  /** Keeps the sandbox from being idle until the returned function is called. */
-  hold(): () => void;
-  /** Counts as use of the sandbox. */
-  touch(): void;
+  /** A client is attached until the returned function is called. */
+  attachedClient(): () => void;
+  /** A request for files lasts until the returned function is called. */
+  fileRequest(): () => void;
+  /** A client writes to a process. */
+  input(): void;
   /** Variables that processes get unless their own are of the same name. */
   environment(): Readonly<Record<string, string>>;
 }
@@ -84,8 +86,9 @@ export class SandboxProcesses {
   readonly #waitingInput: WaitingInput;
   #attached = 0;
   #use: Use = {
-    hold: () => () => undefined,
-    touch: () => undefined,
+    attachedClient: () => () => undefined,
+    fileRequest: () => () => undefined,
+    input: () => undefined,
     environment: () => ({}),
   };
 
@@ -99,7 +102,7 @@ export class SandboxProcesses {
 
   useBy(use: Use): void {
     this.#use = use;
-    this.files.holdBy(() => use.hold());
+    this.files.holdBy(() => use.fileRequest());
   }
 
   /** Every channel of this guest from now on takes its processes up. */
@@ -264,7 +267,7 @@ export class SandboxProcesses {
         return { taken: process.inputTaken, end: process.input.acceptedEnd };
       },
       write: async (bytes, position) => {
-        this.#use.touch();
+        this.#use.input();
         await process.input.write(bytes, position);
       },
       closeInput: () => process.input.close(),
@@ -280,7 +283,7 @@ export class SandboxProcesses {
       throw new SessionError('max_concurrent_execs_reached', message);
     }
     this.#attached += 1;
-    const letIdle = this.#use.hold();
+    const letIdle = this.#use.attachedClient();
     let isHeld = true;
     return () => {
       if (!isHeld) return;

@@ -287,8 +287,9 @@ const SHORT_FRAMES = 10_000;
 test('short frames of version 1 are read while the process does not, and written together', async (t) => {
   let writes = 0;
   t.context.fixture.processes.useBy({
-    hold: () => () => undefined,
-    touch: () => {
+    attachedClient: () => () => undefined,
+    fileRequest: () => () => undefined,
+    input: () => {
       writes += 1; // Each write is a use.
     },
     environment: () => ({}),

@@ -37,7 +37,7 @@ for (const [name, stepMs] of [
     await using host = await TimedSandboxes.open(redis.redis);
     const { time } = host;
     const actor = await host.create({ idleTtlSeconds: 10 });
-    const [release, releaseLast] = [actor.holdIdle(), actor.holdIdle()];
+    const [release, releaseLast] = [actor.uses.portTraffic(), actor.uses.portTraffic()];
     release();
     release(); // Once is enough, and more does no harm.
     await time.pass(60_000);
@@ -74,7 +74,7 @@ test('a use just before the agent ends counts in the next one', async (t) => {
   const { time, hosted } = host;
   const actor = await host.create({ idleTtlSeconds: 10 });
   await time.pass(5_000);
-  const release = actor.holdIdle();
+  const release = actor.uses.portTraffic();
   release();
   await hosted.stopAgent(); // Before the use is journalled.
   await hosted.startAgent();
@@ -89,7 +89,7 @@ test('a change that comes while the last use is journalled is not undone by it',
   await using host = await TimedSandboxes.open(redis.redis);
   const { hosted } = host;
   const actor = await host.create({ idleTtlSeconds: 10 });
-  actor.holdIdle()();
+  actor.uses.portTraffic()();
   const reached = Promise.withResolvers<void>();
   const mayGoOn = Promise.withResolvers<void>();
   interceptFailpoints(async (point) => {
@@ -136,7 +136,7 @@ test('what an agent was killed over while it paused it is idle again', async (t)
   await using host = await TimedSandboxes.open(redis.redis);
   const { time, hosted } = host;
   const { id } = await host.create({ idleTtlSeconds: 10 });
-  const held = host.find(id).holdIdle();
+  const held = host.find(id).uses.portTraffic();
   await host.find(id).setLimits({ timeoutSeconds: undefined, idleTtlSeconds: 10 }); // Journalled.
   const { gate } = hosted;
   hosted.gate = async (point) => {
@@ -184,7 +184,7 @@ test('a pause that is asked for counts although a limit has been waiting and is 
   };
   await time.pass(60_000);
   t.is(drains, 1, 'the limit waits for a request');
-  actor.holdIdle(); // In use again.
+  actor.uses.portTraffic(); // In use again.
   await actor.pause();
   t.is(drains, 1, 'both wait for the same');
   over.resolve();
@@ -202,7 +202,7 @@ test('a limit whose pause waits for requests pauses no sandbox that is used agai
   hosted.policies.draining = () => over.promise;
   await time.pass(60_000);
   await host.until(actor, 'draining');
-  const release = actor.holdIdle();
+  const release = actor.uses.portTraffic();
   over.resolve();
   await host.until(actor, 'running');
   t.is(actor.row.checkpoint, undefined);
