@@ -103,6 +103,18 @@ test('shared/ imports neither tier', async (t) => {
   t.deepEqual(upward, []);
 });
 
+test('tests lie as their sources do', async (t) => {
+  const folders = await Promise.all(
+    ['agent', 'control', 'shared'].map(async (tree) => {
+      const entries = await readdir(join(root, 'test', tree), { recursive: true });
+      return entries.filter((name) => name.endsWith('.test.ts')).map((name) => join(tree, name));
+    }),
+  );
+  const homes = new Set(folders.flat().map(dirname));
+  t.true(homes.size > 30);
+  for (const folder of homes) await t.notThrowsAsync(readdir(join(root, folder)), folder);
+});
+
 /** Folders whose own folders the README's table must all name. */
 const LISTED = ['agent', 'clients', 'control', 'shared'];
 

@@ -35,7 +35,7 @@ type Unnumbered<T> = T extends unknown ? Omit<T, 'request'> : never;
 /** A frame without its request number. */
 export type Question = Unnumbered<HostFrame>;
 
-interface Handlers {
+interface Callbacks {
   /** A frame that answers no request. @throws GuestProtocolError when it may not come now */
   readonly news: (frame: GuestFrame) => void;
   /** Called once; with an error unless `close` was called. */
@@ -57,7 +57,7 @@ interface Expectation<T extends GuestFrame['type']> {
  */
 export class GuestConnection {
   readonly #stream: Duplex;
-  readonly #handlers: Handlers;
+  readonly #callbacks: Callbacks;
   readonly #splitter = new FrameSplitter();
   readonly #requests = new GuestRequests();
   readonly #closed = new AbortController();
@@ -65,9 +65,9 @@ export class GuestConnection {
   #asker: NodeJS.Timeout | undefined;
 
   /** From here on the connection owns the stream. */
-  constructor(stream: Duplex, handlers: Handlers) {
+  constructor(stream: Duplex, callbacks: Callbacks) {
     this.#stream = stream;
-    this.#handlers = handlers;
+    this.#callbacks = callbacks;
     stream.on('data', (chunk: Buffer) => this.receive(chunk));
     stream.on('error', (cause) => {
       this.end(new GuestUnavailableError(`the guest hung up: ${cause.message}`, { cause }));
@@ -158,7 +158,7 @@ export class GuestConnection {
     clearInterval(this.#asker);
     this.#stream.destroy();
     this.#requests.failAll(error ?? new GuestUnavailableError('the channel was closed'));
-    this.#handlers.closed(error);
+    this.#callbacks.closed(error);
   }
 
   #handle(frame: GuestFrame): void {
@@ -168,7 +168,7 @@ export class GuestConnection {
       case 'taken':
       case 'evicted':
       case 'poweringOff':
-        return this.#handlers.news(frame);
+        return this.#callbacks.news(frame);
       case 'welcome':
         throw new GuestProtocolError('welcome out of turn');
       default:

@@ -13,7 +13,7 @@ import type { GuestExit, GuestOutput } from './guest-types.ts';
 import { ProcessFlow } from './process-flow.ts';
 
 /** Called when the guest tells of a process. */
-interface Handlers {
+interface Callbacks {
   readonly output: (output: GuestOutput) => void;
   readonly exited: (exit: GuestExit) => void;
   readonly taken: (processId: string, offset: number) => void;
@@ -37,16 +37,16 @@ function append(all: GuestProcessRecord[], records: readonly GuestProcessRecord[
  */
 export class GuestProcesses {
   readonly #connection: GuestConnection;
-  readonly #handlers: Handlers;
+  readonly #callbacks: Callbacks;
   readonly #flows = new Map<string, ProcessFlow>();
   readonly #acksDue = new Set<string>();
   /** The guest's list of processes when the connection began, updated with exits since then. */
   readonly #listed: GuestProcessRecord[] = [];
   #isListed = false;
 
-  constructor(connection: GuestConnection, handlers: Handlers) {
+  constructor(connection: GuestConnection, callbacks: Callbacks) {
     this.#connection = connection;
-    this.#handlers = handlers;
+    this.#callbacks = callbacks;
   }
 
   /** Asks the guest for its processes. @returns a list that later exits are entered into */
@@ -129,7 +129,7 @@ export class GuestProcesses {
     if (flow === undefined) throw new GuestProtocolError('output that nobody follows');
     const checked = checkStream(stream);
     flow.receiveOutput(offset, bytes.length);
-    this.#handlers.output({ processId: id, stream: checked, offset, bytes });
+    this.#callbacks.output({ processId: id, stream: checked, offset, bytes });
   }
 
   receiveExit({ id, flags, status, end, sinceEndMs }: Answer<'exited'>): void {
@@ -139,20 +139,20 @@ export class GuestProcesses {
     const endedAt = endedAtOf(sinceEndMs);
     const exit = { flags, status, end, endedAt };
     this.#noteEnd(id, exit);
-    this.#handlers.exited({ processId: id, ...endOfProcess(exit) });
+    this.#callbacks.exited({ processId: id, ...endOfProcess(exit) });
   }
 
   receiveEvicted({ id }: Answer<'evicted'>): void {
     if (this.#flowOfGuest(id) === undefined) return;
     this.drop(id);
-    this.#handlers.evicted(id);
+    this.#callbacks.evicted(id);
   }
 
   receiveTaken({ id, offset }: Answer<'taken'>): void {
     const flow = this.#flowOfGuest(id);
     if (flow === undefined) return;
     flow.receiveTaken(offset);
-    this.#handlers.taken(id, offset);
+    this.#callbacks.taken(id, offset);
   }
 
   /** Asks for one page. @returns the index of the next page; 0 after the last */

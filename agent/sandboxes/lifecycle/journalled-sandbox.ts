@@ -42,8 +42,8 @@ export interface JournalledSandboxDeps {
   readonly log: Logger;
 }
 
-/** The actor's handlers of events. */
-interface Handlers {
+/** The actor's part in what happens to the row. */
+interface Callbacks {
   /** The sandbox has entered a state, or was recovered in it. */
   readonly entered: () => void;
   /** The sandbox has run, or been idle, for as long as it may. */
@@ -72,7 +72,7 @@ const ACTIVITY_WRITTEN_EVERY_MS = 5_000;
  */
 export class JournalledSandbox {
   readonly #deps: JournalledSandboxDeps;
-  readonly #handlers: Handlers;
+  readonly #callbacks: Callbacks;
   readonly #limits: TimeLimits;
   readonly #changeWaiters = new Set<() => void>();
   #row: SandboxRow;
@@ -85,11 +85,11 @@ export class JournalledSandbox {
   #hasMoved = false;
   readonly #detached = new AbortController();
 
-  constructor(deps: JournalledSandboxDeps, row: SandboxRow, handlers: Handlers) {
+  constructor(deps: JournalledSandboxDeps, row: SandboxRow, callbacks: Callbacks) {
     this.#deps = deps;
     this.#row = row;
-    this.#handlers = handlers;
-    this.#limits = new TimeLimits(handlers.limitReached);
+    this.#callbacks = callbacks;
+    this.#limits = new TimeLimits(callbacks.limitReached);
   }
 
   get row(): SandboxRow {
@@ -150,7 +150,7 @@ export class JournalledSandbox {
   announceState(cause: string): void {
     const { id, accountId, state } = this.#row;
     this.#deps.log.info({ sandboxId: id, accountId, state, cause }, 'sandbox:transitioned');
-    this.#handlers.entered();
+    this.#callbacks.entered();
     for (const resolve of this.#changeWaiters) resolve();
   }
 
@@ -314,7 +314,7 @@ export class JournalledSandbox {
       await this.#write('journal use', {});
       runInBackground('sandbox.publish', () => this.publish());
     };
-    this.#handlers.send(save).catch((error: unknown) => {
+    this.#callbacks.send(save).catch((error: unknown) => {
       this.#deps.log.warn(
         { sandboxId: this.#row.id, err: toError(error) },
         'sandbox:saveActivityFailed',
