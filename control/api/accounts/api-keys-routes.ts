@@ -8,7 +8,7 @@ import {
   DeletedApiKey,
 } from '../../../shared/schemas/api-key.ts';
 import { PageQuery, success, successPage } from '../../../shared/schemas/common.ts';
-import { presentApiKey } from '../../http/presenters.ts';
+import { presentApiKey } from './present-api-key.ts';
 import { route } from '../../http/route.ts';
 import { parseEnd } from '../../http/credential-ends.ts';
 import { deleteApiKey } from './delete-api-key.ts';

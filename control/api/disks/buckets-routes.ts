@@ -1,7 +1,7 @@
 import { AppError } from '../../../shared/errors.ts';
 import { success } from '../../../shared/schemas/common.ts';
 import { DiskMount, BucketCredentials, MountPath } from '../../../shared/schemas/disk-bucket.ts';
-import { presentMounts } from '../../http/presenters.ts';
+import { presentMounts } from './present-disk.ts';
 import { route } from '../../http/route.ts';
 import { DISK_HOST_ERRORS } from '../../http/route-errors.ts';
 import { replaceCredentials } from './buckets.ts';

@@ -6,7 +6,7 @@ import {
   DiskUserPath,
   RemoveUserQuery,
 } from '../../../shared/schemas/disk-user.ts';
-import { presentUser } from '../../http/presenters.ts';
+import { presentUser } from './present-disk.ts';
 import { route } from '../../http/route.ts';
 import { DISK_HOST_ERRORS } from '../../http/route-errors.ts';
 import { addDiskUser, removeDiskUser } from './disk-users.ts';

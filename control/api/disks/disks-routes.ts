@@ -18,7 +18,7 @@ import {
   RevokeDelegation,
 } from '../../../shared/schemas/disk.ts';
 import Type from 'typebox';
-import { presentCreatedDisk, presentDisk } from '../../http/presenters.ts';
+import { presentCreatedDisk, presentDisk } from './present-disk.ts';
 import { route } from '../../http/route.ts';
 import { DISK_HOST_ERRORS } from '../../http/route-errors.ts';
 import { setAllowedIps } from './allowed-ips.ts';

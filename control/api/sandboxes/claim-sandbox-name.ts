@@ -7,7 +7,7 @@ import { claimName } from '../../region/claim-name.ts';
 import { limitReached } from '../../http/account-limits.ts';
 import type { Deps } from '../../region/deps.ts';
 import { beingUndone } from '../../region/discard-on-host.ts';
-import { randomName } from '../../http/random-name.ts';
+import { randomName } from './random-name.ts';
 
 /** How many random names are tried when the account already has them. */
 const RANDOM_NAMES_MAX = 5;

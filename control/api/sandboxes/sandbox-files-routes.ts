@@ -15,7 +15,7 @@ import {
 } from '../../../shared/schemas/sandbox-file.ts';
 import { SANDBOX_HOST_ERRORS } from '../../http/route-errors.ts';
 import { route } from '../../http/route.ts';
-import { pathOfBody, pathOfQuery } from '../../http/path-bytes.ts';
+import { pathOfBody, pathOfQuery } from './path-bytes.ts';
 import {
   listSandboxFiles,
   makeSandboxDirectory,

@@ -1,5 +1,5 @@
-import { AppError } from '../../shared/errors.ts';
-import { SCHEMA_LIMITS } from '../../shared/schemas/limits.ts';
+import { AppError } from '../../../shared/errors.ts';
+import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 
 /** Bytes from percent-encoded text; other characters stand for their UTF-8. */
 function decode(text: string): Buffer {

@@ -1,9 +1,11 @@
-import type { ApiKeyRecord } from '../../shared/directory/api-keys.ts';
-import type { DiskEntry, DiskUsage, DiskUserRecord } from '../../shared/directory/disk-record.ts';
-import type { ApiKey } from '../../shared/schemas/api-key.ts';
-import type { CreatedDisk, Disk } from '../../shared/schemas/disk.ts';
-import type { DiskMount } from '../../shared/schemas/disk-bucket.ts';
-import type { AuthorizedUser } from '../../shared/schemas/disk-user.ts';
+import type {
+  DiskEntry,
+  DiskUsage,
+  DiskUserRecord,
+} from '../../../shared/directory/disk-record.ts';
+import type { CreatedDisk, Disk } from '../../../shared/schemas/disk.ts';
+import type { DiskMount } from '../../../shared/schemas/disk-bucket.ts';
+import type { AuthorizedUser } from '../../../shared/schemas/disk-user.ts';
 
 /** The cloud part of a region id `<cloud>-<region>`. */
 const providerOf = (region: string): string => region.split('-')[0] ?? region;
@@ -86,12 +88,4 @@ export function presentCreatedDisk(
       presentUser(user, tokens.get(user.identifier)),
     ),
   };
-}
-
-export function presentApiKey({
-  accountId: _account,
-  organization: _organization,
-  ...key
-}: ApiKeyRecord): ApiKey {
-  return key;
 }
