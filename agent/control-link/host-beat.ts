@@ -5,7 +5,6 @@ import { SYSTEM_LIMITS } from '../system/limits.ts';
 import type { Logger } from '../../shared/log.ts';
 import type { Beat } from '../system/beat.ts';
 import type { HostOrders } from './host-orders.ts';
-import { endRemoved } from './removed-host.ts';
 
 export interface HostBeatDeps {
   readonly hostId: string;
@@ -65,7 +64,8 @@ export class HostBeat {
     const heard = await hosts.exchange(hostId, isDue ? said : undefined);
     if (heard === undefined) {
       log.error('host:removed');
-      endRemoved();
+      // The host was removed while it was cut off: the next agent clears it (removed-host.ts).
+      process.kill(process.pid, 'SIGTERM');
       return;
     }
     if (isDue) this.#written = { text, at: askedAt };
