@@ -25,7 +25,7 @@ import { type HostImages, type ImageParts, openImages } from './images/open-imag
 import { openHandleSecret } from './machines/nfs/handle-secret.ts';
 import { HeldDisks } from './machines/nfs/held-disks.ts';
 import { claimRuntime } from './machines/shim/claim-runtime.ts';
-import { endTaken } from './sandboxes/moving/end-taken.ts';
+import { endTakenOver } from './sandboxes/moving/end-taken-over.ts';
 import { RuncDriver } from './machines/runc/runc-driver.ts';
 import type { MachineDriver } from './machines/driver.ts';
 import { SandboxImages } from './sandboxes/holds/sandbox-images.ts';
@@ -269,7 +269,7 @@ async function openRuntime(
     leased: rows.flatMap(({ slot }) => (slot === undefined ? [] : [slot])),
   });
   if (settings.shared !== undefined)
-    await endTaken({ ...parts, sandboxes: parts.directory.sandboxes });
+    await endTakenOver({ ...parts, sandboxes: parts.directory.sandboxes });
   const shared = await openSharedStorage(settings, parts);
   const { storageReserveBytes: reserveBytes } = config;
   const storage = watchSandboxes({ ...parts, reserveBytes }, shared);

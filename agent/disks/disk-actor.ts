@@ -19,7 +19,7 @@ import type { AttachedBacking, DiskBacking, DiskRef } from './disk-backing.ts';
 import type { DiskUses } from './disk-use.ts';
 import { DiskHolders } from './disk-holders.ts';
 import { DiskStorage, type DiskStorageOptions } from './disk-storage.ts';
-import { LeaseKeeper } from './lease-keeper.ts';
+import { LeaseRenewal } from './lease-renewal.ts';
 import type { LoopDevices } from './loop-devices.ts';
 import { mountAlone } from './mount-alone.ts';
 import type { StorageCalls } from './storage-calls.ts';
@@ -46,7 +46,7 @@ export interface DiskActorDeps {
 }
 
 interface Attachment {
-  readonly keeper: LeaseKeeper;
+  readonly renewal: LeaseRenewal;
   readonly backing: AttachedBacking | undefined;
   readonly claims: DiskClaims;
 }
@@ -157,10 +157,10 @@ export class DiskActor {
 
   #hold(sandboxId: string, onLost: (reason: AppError) => void): Promise<string> {
     return this.#mailbox.send(async () => {
-      const { keeper } = this.#attachment ?? (await this.#attach());
+      const { renewal } = this.#attachment ?? (await this.#attach());
       this.#endIdleTime();
       try {
-        return await this.#holders.add(keeper.lease, sandboxId, onLost);
+        return await this.#holders.add(renewal.lease, sandboxId, onLost);
       } finally {
         this.#whenIdle();
       }
@@ -175,7 +175,7 @@ export class DiskActor {
     return this.#mailbox.send(async () => {
       if (await this.#holders.hasOthers(sandboxId)) return this.#holders.forget(sandboxId);
       if (this.#attachment !== undefined) {
-        await this.#holders.end(this.#attachment.keeper.lease, sandboxId);
+        await this.#holders.end(this.#attachment.renewal.lease, sandboxId);
         return this.#whenIdle();
       }
       await this.#releaseFormerLease((lease) => this.#holders.end(lease, sandboxId));
@@ -258,7 +258,7 @@ export class DiskActor {
       if (!this.#holders.any) return this.#detach(reason, DISK_LIMITS.bucketDetachMsMax);
       this.#attachment.claims.revoke(reason);
       await this.#attachment.claims.released();
-      this.#attachment.keeper.unref();
+      this.#attachment.renewal.unref();
     });
   }
 
@@ -326,11 +326,11 @@ export class DiskActor {
       throw error;
     }
     const onLost = (): void => this.#lose(attachment);
-    const keeper = new LeaseKeeper({
+    const renewal = new LeaseRenewal({
       ...{ lease, leases, holders: this.#holders, beat, askedAt, onLost, log },
     });
     const claims = new DiskClaims(this.#layout, this.#delegations, backing);
-    const attachment: Attachment = { keeper, backing, claims };
+    const attachment: Attachment = { renewal, backing, claims };
     this.#attachment = attachment;
     log.info({ diskId: this.#disk.diskId, epoch: lease.epoch }, 'disk:attached');
     return attachment;
@@ -424,12 +424,12 @@ export class DiskActor {
     if (attachment === undefined) return;
     attachment.claims.revoke(reason);
     await attachment.claims.released();
-    attachment.keeper.close();
+    attachment.renewal.close();
     this.#attachment = undefined;
     this.#endIdleTime();
     try {
       await attachment.backing?.detach(settleMs);
-      if (await this.#storage.unmount()) await this.#releaseLease(attachment.keeper.lease);
+      if (await this.#storage.unmount()) await this.#releaseLease(attachment.renewal.lease);
       await attachment.backing?.unmounted();
     } finally {
       this.#deps.attachedDisks.release(this.#disk.accountId);

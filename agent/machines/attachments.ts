@@ -31,7 +31,7 @@ export interface SandboxMounts {
   /**
    * Releases the sandbox's disks but for these; nothing of it uses the others any more. Idempotent.
    */
-  keepOnly(sandboxId: string, mounts: readonly SandboxMount[]): Promise<void>;
+  retain(sandboxId: string, mounts: readonly SandboxMount[]): Promise<void>;
   /** Where a machine finds the disks that its sandbox holds. */
   locate(mounts: readonly SandboxMount[]): readonly MachineMount[];
   /**

@@ -43,7 +43,7 @@ export const SANDBOX_LIMITS = {
   // How long a guest may take to begin its answer, and then to go on with it.
   fileAnswerMsMax: 60_000,
 
-  // How often a host looks whether sandboxes are to be given up or taken over.
+  // How often a host looks whether sandboxes are to be released or taken over.
   sandboxMoveLookMs: 1_000,
   // How often a host looks for copies of images on shared storage that no machine needs.
   sandboxBasesLookMs: 60_000,

@@ -27,13 +27,13 @@ import type { SandboxImages } from './holds/sandbox-images.ts';
 import type { SandboxMounts } from '../machines/attachments.ts';
 import { BaseEviction } from './base-eviction.ts';
 import { HostWatch } from './moving/host-watch.ts';
-import { SandboxCarrier } from './moving/sandbox-carrier.ts';
+import { HandoverStore } from './moving/handover-store.ts';
 import { type RecoveryDeps, recoverAtStart } from './recover-at-start.ts';
 import { RemovedHosts } from './moving/removed-hosts.ts';
-import { SandboxAdopter, type SandboxAdopterDeps } from './moving/sandbox-adopter.ts';
-import { SandboxDepartures, type SandboxDeparturesDeps } from './moving/sandbox-departures.ts';
+import { SandboxTakeover, type SandboxTakeoverDeps } from './moving/sandbox-takeover.ts';
+import { SandboxEvacuation, type SandboxEvacuationDeps } from './moving/sandbox-evacuation.ts';
 import { SandboxCreator } from './sandbox-creator.ts';
-import { SandboxOffers } from './moving/sandbox-offers.ts';
+import { ReleasedSandboxes } from './moving/released-sandboxes.ts';
 import { SandboxMover, type SandboxMoverDeps } from './moving/sandbox-mover.ts';
 import type { SharedStorage } from './moving/shared-storage.ts';
 import { SandboxPolicies } from './holds/sandbox-policies.ts';
@@ -83,10 +83,10 @@ export interface HostSandboxes {
   /** Whether a paused sandbox stays in memory, with the disks that it mounts. */
   readonly pausedKeepDisks: boolean;
   /**
-   * Sandboxes that could not be taken over, or given up, and are tried again; undefined where they
+   * Sandboxes that could not be taken over, or released, and are tried again; undefined where they
    * do not move.
    */
-  readonly failing: (SandboxAdopter['failing'] & { readonly give: number }) | undefined;
+  readonly failing: (SandboxTakeover['failing'] & { readonly give: number }) | undefined;
   /**
    * Follows the operator's order from now on: unless it is `up`, no new sandbox is taken.
    * @param toldAt when the host last told the directory its figures, by `performance.now()`
@@ -172,7 +172,7 @@ const openSlots = (
 const uidsOf = (rows: readonly { readonly uid: number }[]): number[] => rows.map(({ uid }) => uid);
 
 interface MovingParts {
-  readonly carrier: SandboxCarrier;
+  readonly handover: HandoverStore;
   readonly watch: HostWatch;
   /** Undefined where disks stand on no images that hosts share. */
   readonly eviction: BaseEviction | undefined;
@@ -192,10 +192,10 @@ async function openMoving(
   const { hostLostMs, keepBasesMs: keepMs } = settings;
   const common = { hostId, storage: shared, log };
   const watch = await HostWatch.open({ ...common, hosts: directory.hosts, hostLostMs });
-  const carrier = new SandboxCarrier({ ...common, encryptionKeys, journal: journal.sandboxes });
+  const handover = new HandoverStore({ ...common, encryptionKeys, journal: journal.sandboxes });
   return {
-    ...{ carrier, watch },
-    removedHosts: new RemovedHosts({ hostId, carrier, watch, directory, log }),
+    ...{ handover, watch },
+    removedHosts: new RemovedHosts({ hostId, handover, watch, directory, log }),
     eviction: bases && new BaseEviction({ bases, shared, watch, storage, keepMs, log }),
   };
 }
@@ -225,31 +225,31 @@ function openPrewarmed(
 
 interface Moving {
   readonly mover: SandboxMover;
-  readonly adopter: SandboxAdopter;
+  readonly takeover: SandboxTakeover;
   close(): Promise<void>;
 }
 type MovingDeps = Omit<
-  SandboxAdopterDeps & SandboxDeparturesDeps & SandboxMoverDeps,
-  'carrier' | 'watch' | 'adopter' | 'departures' | 'offers'
+  SandboxTakeoverDeps & SandboxEvacuationDeps & SandboxMoverDeps,
+  'handover' | 'watch' | 'takeover' | 'evacuation' | 'released'
 >;
 
 /** @returns what moves the sandboxes from now on, where they may move */
 async function recover(
   moving: MovingParts | undefined,
-  deps: Omit<RecoveryDeps, 'adopter' | 'departures'> & MovingDeps,
+  deps: Omit<RecoveryDeps, 'takeover' | 'evacuation'> & MovingDeps,
 ): Promise<Moving | undefined> {
   await moving?.eviction?.keepOwn();
-  const adopter = moving && new SandboxAdopter({ ...deps, ...moving });
-  const offers = moving && adopter && new SandboxOffers({ ...deps, ...moving, adopter });
-  const departures = moving && offers && new SandboxDepartures({ ...deps, ...moving, offers });
-  await recoverAtStart({ ...deps, ...moving, adopter, departures });
-  if (!(moving && adopter && offers && departures)) return undefined;
+  const takeover = moving && new SandboxTakeover({ ...deps, ...moving });
+  const released = moving && takeover && new ReleasedSandboxes({ ...deps, ...moving, takeover });
+  const evacuation = moving && released && new SandboxEvacuation({ ...deps, ...moving, released });
+  await recoverAtStart({ ...deps, ...moving, takeover, evacuation });
+  if (!(moving && takeover && released && evacuation)) return undefined;
   const { eviction, removedHosts } = moving;
   eviction?.start();
   removedHosts.start();
-  const mover = new SandboxMover({ ...deps, ...moving, adopter, departures, offers });
+  const mover = new SandboxMover({ ...deps, ...moving, takeover, evacuation, released });
   return {
-    ...{ adopter, mover },
+    ...{ takeover, mover },
     async close() {
       await mover.close();
       await eviction?.close();
@@ -261,9 +261,9 @@ async function recover(
 /** Stops taking sandboxes first: one taken later would be started, and left running. */
 async function stopAll(
   registry: Pick<SandboxRegistry, 'stopAll'>,
-  mover: Pick<SandboxMover, 'stopTaking'> | undefined,
+  mover: Pick<SandboxMover, 'stopTakeovers'> | undefined,
 ): Promise<void> {
-  await mover?.stopTaking();
+  await mover?.stopTakeovers();
   await registry.stopAll();
 }
 
@@ -299,7 +299,7 @@ export async function openSandboxes(
     ...{ journal: journal.sandboxes, mounts: parts.mounts, signal: ending.signal },
   } as const;
   const registry = new SandboxRegistry({
-    ...{ ...common, dataDir, carrier: moving?.carrier, boots, resumes, publisher },
+    ...{ ...common, dataDir, handover: moving?.handover, boots, resumes, publisher },
     ...{ bootTimeoutMs: settings.bootTimeoutMs, observeStart: parts.observeStart, storage },
   });
   const creator = new SandboxCreator({ ...common, registry, image: parts.image });
@@ -317,7 +317,7 @@ export async function openSandboxes(
     ...{ storage, storageId: parts.shared?.id, accelerator: () => driver.accelerator },
     pausedKeepDisks: driver.traits.pausedStaysInMemory,
     get failing() {
-      return taking && { ...taking.adopter.failing, give: taking.mover.notTaken };
+      return taking && { ...taking.takeover.failing, give: taking.mover.notTaken };
     },
     follow(order, toldAt) {
       capacity.follow(order);

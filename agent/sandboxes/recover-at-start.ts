@@ -5,9 +5,9 @@ import type { SandboxJournal } from '../system/journal/sandbox-journal.ts';
 import { repeatUntilDone } from '../system/queues/until-done.ts';
 import { failpoint } from '../system/failpoint.ts';
 import type { MachineDriver } from '../machines/driver.ts';
-import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
-import type { SandboxAdopter } from './moving/sandbox-adopter.ts';
-import type { SandboxDepartures } from './moving/sandbox-departures.ts';
+import type { HandoverStore } from './moving/handover-store.ts';
+import type { SandboxTakeover } from './moving/sandbox-takeover.ts';
+import type { SandboxEvacuation } from './moving/sandbox-evacuation.ts';
 import type { SandboxMounts } from '../machines/attachments.ts';
 import type { SandboxRegistry } from './sandbox-registry.ts';
 import type { Snapshots } from './snapshots/snapshots.ts';
@@ -15,10 +15,10 @@ import type { UidPool } from './holds/uid-pool.ts';
 
 export interface RecoveryDeps {
   readonly registry: SandboxRegistry;
-  /** Undefined where sandboxes stay on their host, as are `departures` and `carrier`. */
-  readonly adopter: SandboxAdopter | undefined;
-  readonly departures?: SandboxDepartures | undefined;
-  readonly carrier?: SandboxCarrier | undefined;
+  /** Undefined where sandboxes stay on their host, as are `evacuation` and `handover`. */
+  readonly takeover: SandboxTakeover | undefined;
+  readonly evacuation?: SandboxEvacuation | undefined;
+  readonly handover?: HandoverStore | undefined;
   readonly journal: SandboxJournal;
   readonly driver: MachineDriver;
   readonly mounts: SandboxMounts;
@@ -34,8 +34,8 @@ export interface RecoveryDeps {
  * when each sandbox is at rest, running or in a transition.
  */
 export async function recoverAtStart(deps: RecoveryDeps): Promise<void> {
-  const { registry, adopter, departures, journal, driver, mounts, snapshots } = deps;
-  await departures?.forgetTakenRows();
+  const { registry, takeover, evacuation, journal, driver, mounts, snapshots } = deps;
+  await evacuation?.forgetTakenOverRows();
   const rows = await journal.list();
   for (const row of rows) registry.add(row);
   await Promise.all(rows.map((row) => registry.holdImage(row)));
@@ -48,7 +48,7 @@ export async function recoverAtStart(deps: RecoveryDeps): Promise<void> {
     await actor.republish();
   });
   await Promise.all([snapshots.recover(), ...recovered]);
-  await adopter?.continueTaking(owned);
+  await takeover?.continueTakeovers(owned);
 }
 
 /**
@@ -57,12 +57,12 @@ export async function recoverAtStart(deps: RecoveryDeps): Promise<void> {
  * from starting.
  */
 async function removeUnowned(deps: RecoveryDeps, vmId: string): Promise<void> {
-  const { driver, carrier, uids, signal, log } = deps;
+  const { driver, handover, uids, signal, log } = deps;
   log.warn({ vmId }, 'reclaim:sandbox');
   const attempt = async (): Promise<boolean> => {
     try {
       await driver.reclaim(vmId);
-      if ((await carrier?.isCarried(vmId)) === true) return true;
+      if ((await handover?.isHandedOver(vmId)) === true) return true;
       await failpoint('reclaim unowned disk', () => driver.remove(vmId));
       return true;
     } catch (error) {
@@ -74,7 +74,7 @@ async function removeUnowned(deps: RecoveryDeps, vmId: string): Promise<void> {
   if (await attempt()) return;
   const isHeld = uid !== undefined && uids.hold(uid);
   // Where sandboxes move, this one may come back meanwhile: only the next agent start removes it.
-  if (carrier !== undefined) return;
+  if (handover !== undefined) return;
   runInBackground('sandbox.removeUnowned', async () => {
     await repeatUntilDone(attempt, signal);
     if (isHeld && !signal.aborted) uids.release(uid);

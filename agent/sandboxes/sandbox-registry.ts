@@ -15,12 +15,12 @@ import { isMoving } from './lifecycle/action-gate.ts';
 import type { HostedSandboxes } from './lifecycle/hosted-sandboxes.ts';
 import { SandboxActor } from './lifecycle/sandbox-actor.ts';
 import type { SandboxActorDeps } from './lifecycle/sandbox-context.ts';
-import type { SandboxCarrier } from './moving/sandbox-carrier.ts';
+import type { HandoverStore } from './moving/handover-store.ts';
 import type { SnapshotRef, Snapshots } from './snapshots/snapshots.ts';
 
 export interface SandboxRegistryDeps extends SandboxActorDeps {
   /** Undefined: the sandboxes stay on this host. */
-  readonly carrier?: SandboxCarrier | undefined;
+  readonly handover?: HandoverStore | undefined;
   readonly dataDir: string;
   readonly snapshots: Snapshots;
 }
@@ -101,7 +101,7 @@ export class SandboxRegistry implements HostedSandboxes {
     return [...this.#uncreated].some((actor) => actor.id === sandboxId);
   }
 
-  /** @throws AppError `not_found`, `unavailable` for one that this host has given up */
+  /** @throws AppError `not_found`, `unavailable` for one that this host has released */
   find({ accountId, sandboxId }: SandboxRef): SandboxActor {
     const actor = this.#actors.get(sandboxId);
     if (this.#moved.has(sandboxId)) throw isMoving();
@@ -170,7 +170,7 @@ export class SandboxRegistry implements HostedSandboxes {
   }
 
   /** The opposite of {@link noteMoved}. */
-  noteBack(sandboxId: string): void {
+  noteReturned(sandboxId: string): void {
     this.#moved.delete(sandboxId);
   }
 
@@ -215,12 +215,12 @@ export class SandboxRegistry implements HostedSandboxes {
 
   /** Adds a sandbox that is journalled, or about to be. */
   add(row: SandboxRow): SandboxActor {
-    const { journal, dataDir, carrier, log } = this.#deps;
+    const { journal, dataDir, handover, log } = this.#deps;
     const { id, config } = row;
     const present = (): SandboxRow => this.#actors.get(id)?.row ?? row;
     const own = { directory: paths.sandboxOutput(dataDir, id), onThread: onAnyThread };
-    const place = (): OutputPlace => carrier?.outputOf(present()) ?? own;
-    const keep = carrier && ((exec: SandboxExecState) => carrier.keepExec(present(), exec));
+    const place = (): OutputPlace => handover?.outputOf(present()) ?? own;
+    const keep = handover && ((exec: SandboxExecState) => handover.keepExec(present(), exec));
     const parts = { place, journal, keep, log };
     const execs = new SandboxExecs(id, config.maxConcurrentExecs, parts);
     const attachedMax = config.maxConcurrentExecs;
@@ -239,7 +239,7 @@ export class SandboxRegistry implements HostedSandboxes {
     if (actor === undefined) return;
     this.#actors.delete(id);
     this.#deps.policies.forget(id);
-    this.#deps.carrier?.forget(id);
+    this.#deps.handover?.forget(id);
     this.#deps.images.release(id);
     this.#deps.uids.release(actor.row.uid);
   }

@@ -28,7 +28,7 @@ export class InMemoryMounts implements SandboxMounts {
     return async () => this.#set(id, had);
   }
 
-  async keepOnly(sandboxId: string, mounts: readonly SandboxMount[]): Promise<void> {
+  async retain(sandboxId: string, mounts: readonly SandboxMount[]): Promise<void> {
     const had = this.held.get(sandboxId) ?? new Set<string>();
     const kept = mounts.map(({ diskId }) => diskId).filter((diskId) => had.has(diskId));
     if (kept.length < had.size) this.#set(sandboxId, new Set(kept));

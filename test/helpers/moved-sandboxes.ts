@@ -49,7 +49,7 @@ export function rested(
     const [found, other] = await region.hostsOf(id);
     if (found === undefined || other !== undefined || !isResting(found.row)) return false;
     if (at !== undefined && found.host !== at) return false;
-    // A sandbox that is being given up has a row for a moment longer.
+    // A sandbox that is being released has a row for a moment longer.
     const places = region.placesOf(found.row.vmId);
     if (places.length !== 1 || places[0] !== `hosts/${found.host.hostId}`) return false;
     if ((await region.hostOf(id)) !== found.host.hostId) return false;

@@ -248,7 +248,7 @@ export class SimulatedAgent {
       };
       this.#parts = { journal, registry, creator, snapshots, capacity, slots, uids, close };
       await recoverAtStart({
-        ...{ registry, adopter: undefined, journal: sandboxes, driver, mounts: noMounts },
+        ...{ registry, takeover: undefined, journal: sandboxes, driver, mounts: noMounts },
         ...{ snapshots, uids, signal: new AbortController().signal, log },
       });
       this.#announceRegularly(capacity, registry);

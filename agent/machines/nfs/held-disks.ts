@@ -64,7 +64,7 @@ export class HeldDisks implements SandboxMounts {
     return undo;
   }
 
-  async keepOnly(sandboxId: string, mounts: readonly SandboxMount[]): Promise<void> {
+  async retain(sandboxId: string, mounts: readonly SandboxMount[]): Promise<void> {
     for (const row of await this.#rowsOf(sandboxId)) {
       if (!mounts.some(({ diskId }) => diskId === row.diskId)) await this.#release(row);
     }

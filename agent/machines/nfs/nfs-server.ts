@@ -4,7 +4,7 @@ import { NAMESPACES } from '../../network/slots/nft.ts';
 import type { SlotPlan } from '../../network/slots/slot.ts';
 import { native, serveDisksPath } from '../../native/native.ts';
 import type { MachineMount } from '../attachments.ts';
-import { startKeeper } from '../shim/start-keeper.ts';
+import { startShim } from '../shim/start-shim.ts';
 import type { MachineCgroup } from '../shim/machine-cgroup.ts';
 import { MACHINE_LIMITS } from '../limits.ts';
 import { failpoint } from '../../system/failpoint.ts';
@@ -26,7 +26,7 @@ interface NfsServer {
   readonly mounts: readonly MachineMount[];
   /** The guest was paused, and its kernel is about to ask for the locks that it had. */
   readonly recovery: LockRecovery | undefined;
-  /** Locks of databases that the paused guest has kept (kept-databases.ts). */
+  /** Locks of databases that the paused guest has kept (locked-databases.ts). */
   readonly guards: readonly number[];
 }
 
@@ -58,7 +58,7 @@ export async function serveDisks(server: NfsServer): Promise<void> {
   const key = pipeWith(sealKey(handleSecret, mounts));
   try {
     await failpoint('start NFS server', () =>
-      startKeeper(serveDisksPath, [...watched, ...served], [key, recovery?.fd, ...guards]),
+      startShim(serveDisksPath, [...watched, ...served], [key, recovery?.fd, ...guards]),
     );
   } finally {
     closeSync(key);

@@ -46,7 +46,7 @@ import { listNames, machinePaths } from './process/machine-directory.ts';
 import { listMachineCgroups } from '../shim/machine-cgroup.ts';
 import { recoverVm } from './recover-vm.ts';
 import { startFromCheckpoint, startNew } from './start-machine.ts';
-import { KeptDatabases } from '../nfs/kept-databases.ts';
+import { LockedDatabases } from '../nfs/locked-databases.ts';
 import type { MachineMount } from '../attachments.ts';
 import { MachineTable, toForkError } from '../shim/machine-table.ts';
 import { directoryOf } from '../shim/sandbox-directory.ts';
@@ -120,7 +120,7 @@ export class MicrovmDriver implements MachineDriver {
         ...host,
         dataDir,
         handleSecret,
-        databases: new KeptDatabases(),
+        databases: new LockedDatabases(),
         sandboxesDir,
         shared,
         hasNetwork,

@@ -1,7 +1,7 @@
 import type { Logger } from '../../../shared/log.ts';
 import type { MachineKind } from '../shim/machine-end.ts';
 import { directoryOf } from '../shim/sandbox-directory.ts';
-import type { KeptDatabases } from '../nfs/kept-databases.ts';
+import type { LockedDatabases } from '../nfs/locked-databases.ts';
 import type { MachineSpec } from '../driver.ts';
 import type { BaseHost } from './disk/disk-base.ts';
 import type { DiskBases } from './disk/disk-bases.ts';
@@ -22,7 +22,7 @@ export interface SharedMachines {
 export interface MicrovmHost extends VmHost, BaseHost {
   readonly dataDir: string;
   readonly handleSecret: Buffer;
-  readonly databases: KeptDatabases;
+  readonly databases: LockedDatabases;
   readonly sandboxesDir: string;
   /** Undefined: its sandboxes stay on this host. */
   readonly shared: SharedMachines | undefined;

@@ -4,7 +4,7 @@ import { failpoint } from '../../system/failpoint.ts';
 import type { GuestChannel } from '../guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../guest-link/guest-errors.ts';
 import { SLOT_TAP } from '../../network/slots/slot.ts';
-import { KeptMachine, type MachineParts } from '../shim/kept-machine.ts';
+import { SupervisedMachine, type MachineParts } from '../shim/supervised-machine.ts';
 import { type Observed, recordObserved } from '../shim/machine-end.ts';
 import { runPaths } from '../shim/shim-files.ts';
 import { GUEST_OPEN_MS, SocketGuestLink } from '../shim/socket-guest-link.ts';
@@ -44,7 +44,7 @@ interface VmParts extends MachineParts {
 }
 
 /** A running QEMU, whichever agent started it. */
-export class MicrovmMachine extends KeptMachine {
+export class MicrovmMachine extends SupervisedMachine {
   /** Resolves when the checkpoint that it was resumed from is removed; never rejects. */
   checkpointRemoved: Promise<unknown> = Promise.resolve();
   readonly #parts: VmParts;
@@ -144,7 +144,7 @@ export class MicrovmMachine extends KeptMachine {
     }
   }
 
-  protected keeperEnded(keeper: ProcessId): Promise<void> {
+  protected shimEnded(keeper: ProcessId): Promise<void> {
     return this.#monitor.run(() => isAlive(keeper));
   }
 

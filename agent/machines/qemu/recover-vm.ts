@@ -1,6 +1,6 @@
 import { toError } from '../../../shared/errors.ts';
 import type { MachineEnd, MachineSpec } from '../driver.ts';
-import { recoverMachine } from '../shim/kept-machine.ts';
+import { recoverMachine } from '../shim/supervised-machine.ts';
 import { templateOfRecovered } from './memory/templates-in-use.ts';
 import { type MicrovmHost, pathsOf, VIRTUAL_MACHINE, watchMachine } from './microvm-host.ts';
 import type { MicrovmMachine } from './microvm-machine.ts';

@@ -4,7 +4,7 @@ import { LIMITS } from '../../../shared/limits.ts';
 import { MACHINE_LIMITS } from '../limits.ts';
 import { MiB } from '../../../shared/units.ts';
 import type { MachineGroups } from '../shim/machine-cgroup.ts';
-import { startKeeper } from '../shim/start-keeper.ts';
+import { startShim } from '../shim/start-shim.ts';
 import { containerShimPath, guestPath, native } from '../../native/native.ts';
 import type { MachineSpec } from '../driver.ts';
 import { failpoint } from '../../system/failpoint.ts';
@@ -34,7 +34,7 @@ export async function launchContainer(host: RuncHost, spec: MachineSpec): Promis
   try {
     await writeBundle(host, spec, namespace);
     const args = await shimArguments(host, spec, groups);
-    await failpoint('start machine', () => startKeeper(containerShimPath, args, [namespace]));
+    await failpoint('start machine', () => startShim(containerShimPath, args, [namespace]));
   } finally {
     closeSync(namespace); // The container has it by now.
   }
@@ -67,7 +67,7 @@ async function shimArguments(
   return [
     ...['--run', run, '--image', imageDir, '--disk', file],
     ...['--loop', String(host.firstLoop), '--owner', String(firstIdOf(host, uid))],
-    ...groups.keeperFiles.flatMap((procs) => ['--keeper-group', procs]),
+    ...groups.shimFiles.flatMap((procs) => ['--keeper-group', procs]),
     ...['--oom-counter', groups.oomCounter],
     ...['--', 'runc', '--root', runcRoot, '--log', runcLog],
     ...['run', '--detach', '--preserve-fds', '1', '--pid-file', pid, '--bundle', run, vmId],

@@ -1,4 +1,4 @@
-import { recoverMachine } from '../shim/kept-machine.ts';
+import { recoverMachine } from '../shim/supervised-machine.ts';
 import { type MachineIdentity, readIdentity } from '../shim/shim-files.ts';
 import type { MachineEnd } from '../driver.ts';
 import { cgroupOf, CONTAINER, pathsOf, type RuncHost } from './runc-host.ts';

@@ -1,7 +1,7 @@
 import { Backoff } from '../../../shared/backoff.ts';
 import { isAlive, type ProcessId } from '../../../shared/process-id.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
-import { KeptMachine, type MachineParts } from '../shim/kept-machine.ts';
+import { SupervisedMachine, type MachineParts } from '../shim/supervised-machine.ts';
 import { CONTAINER_LINK } from '../../network/slots/slot-namespace.ts';
 import { SocketGuestLink } from '../shim/socket-guest-link.ts';
 
@@ -9,7 +9,7 @@ import { SocketGuestLink } from '../shim/socket-guest-link.ts';
 const LOOK_MS = { min: 2, max: 1_000 } as const;
 
 /** A running container, whichever agent started it. */
-export class RuncMachine extends KeptMachine {
+export class RuncMachine extends SupervisedMachine {
   /** Number of the slot that this agent has linked it to. */
   connectedTo: number | undefined;
 
@@ -20,7 +20,7 @@ export class RuncMachine extends KeptMachine {
     this.watch();
   }
 
-  protected async keeperEnded(keeper: ProcessId): Promise<void> {
+  protected async shimEnded(keeper: ProcessId): Promise<void> {
     const backoff = new Backoff(LOOK_MS);
     let woken = Promise.withResolvers<void>();
     this.guest.on('closed', () => {

@@ -30,7 +30,7 @@ export interface MachineLimits {
 
 /** The files that the shim needs in order to join the groups and to read the OOM counter. */
 export interface MachineGroups {
-  readonly keeperFiles: readonly string[];
+  readonly shimFiles: readonly string[];
   readonly machineFiles: readonly string[];
   readonly oomCounter: string;
 }
@@ -75,7 +75,7 @@ export class MachineCgroup {
       this.#host.version === 2
         ? join(ROOT, this.#path, 'machine/memory.events')
         : join(ROOT, 'memory', this.#path, 'machine/memory.oom_control');
-    return { keeperFiles: files('keeper'), machineFiles: files('machine'), oomCounter: counter };
+    return { shimFiles: files('keeper'), machineFiles: files('machine'), oomCounter: counter };
   }
 
   /**

@@ -3,7 +3,7 @@ import type { Logger } from '../../../shared/log.ts';
 import { GuestFailure, MachineFault } from '../guest-link/guest-errors.ts';
 import { BootError, type MachineSpec } from '../driver.ts';
 import { failpoint } from '../../system/failpoint.ts';
-import type { KeptMachine } from './kept-machine.ts';
+import type { SupervisedMachine } from './supervised-machine.ts';
 import type { MachineCgroup } from './machine-cgroup.ts';
 import { untilRunning } from './until-running.ts';
 
@@ -16,7 +16,7 @@ interface TableHost {
 }
 
 /** The machines of this agent by id, until they are paused or reclaimed. */
-export class MachineTable<M extends KeptMachine> {
+export class MachineTable<M extends SupervisedMachine> {
   readonly #host: TableHost;
   readonly #machines = new Map<string, M>();
   /** Those that wait for a sandbox. */

@@ -9,7 +9,7 @@ import {
 import type { Mailbox } from '../../system/queues/mailbox.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 
-/** The answer for a sandbox that its host has given up, until the new host has published it. */
+/** The answer for a sandbox that its host has released, until the new host has published it. */
 export const isMoving = (): AppError =>
   new AppError('unavailable', 'the sandbox is moving to another host; try again');
 

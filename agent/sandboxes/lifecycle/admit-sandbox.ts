@@ -49,7 +49,7 @@ export async function admitSandbox(
   const make = async (slot: number): Promise<void> => {
     const { state, inherited } = (await copy?.()) ?? NOT_COPIED;
     const checkpoint = state === 'pending_resume' ? randomUUID() : undefined;
-    await context.deps.carrier?.storage.claim(context.sandbox.row.vmId);
+    await context.deps.handover?.storage.claim(context.sandbox.row.vmId);
     const { copyHook = '' } = (inherited ?? context.sandbox.row).config;
     const isHooked = state === 'pending_resume' && copyHook !== '';
     const hook = isHooked ? ({ status: 'pending' } as const) : undefined;
@@ -82,7 +82,7 @@ async function attemptRemoval(
   try {
     await driver.reclaim(vmId);
     await driver.remove(vmId);
-    await mounts.keepOnly(sandboxId, []);
+    await mounts.retain(sandboxId, []);
     if (slot !== undefined) await slots.release(slot);
     return true;
   } catch (error) {

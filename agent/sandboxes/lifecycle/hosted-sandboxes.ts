@@ -12,7 +12,7 @@ export interface HostedSandboxes {
   /** Remembers that another host has a sandbox, or may have it soon: its jobs are to go there. */
   noteMoved(sandboxId: string): void;
   /** The opposite of {@link noteMoved}. */
-  noteBack(sandboxId: string): void;
+  noteReturned(sandboxId: string): void;
   /** Like {@link noteMoved}, and releases what this host holds for the sandbox. */
   forgetMoved(actor: SandboxActor): void;
 }

@@ -19,7 +19,7 @@ import { toRecord } from './sandbox-row.ts';
 import { resetExpiry, TimeLimits } from './time-limits.ts';
 
 /** The records by which another host can continue a sandbox of this one (moving/). */
-interface HandoverRecords {
+interface Handover {
   readonly storage: {
     /** Makes the directory of a machine that is about to be made. Idempotent. */
     claim(vmId: string): Promise<void>;
@@ -38,7 +38,7 @@ export interface JournalledSandboxDeps {
   readonly journal: SandboxJournal;
   readonly publisher: SandboxPublisher;
   /** Undefined: the sandboxes stay on this host. */
-  readonly carrier?: HandoverRecords | undefined;
+  readonly handover?: Handover | undefined;
   readonly log: Logger;
 }
 
@@ -121,7 +121,7 @@ export class JournalledSandbox {
   ): Promise<void> {
     const row = { ...this.#row, ...change, state };
     await failpoint('journal create', () => this.#deps.journal.insert(row));
-    await this.#deps.carrier?.keep(row);
+    await this.#deps.handover?.keep(row);
     this.#row = row;
     this.#isJournalled = true;
     this.announceState('created');
@@ -326,7 +326,7 @@ export class JournalledSandbox {
     const before = this.#row;
     const row = { ...before, ...change, revision: before.revision + 1 };
     await failpoint(name, () => this.#deps.journal.save(row));
-    await this.#deps.carrier?.keep(row);
+    await this.#deps.handover?.keep(row);
     // The journalled row counts, except for activity while it was written.
     const isNewest = this.#row === before;
     if (isNewest) this.#isUseUnsaved = false;

@@ -3,24 +3,24 @@ import { isAtRest } from '../../../shared/sandbox-lifecycle.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 
-/* How a sandbox leaves this host: given up at rest, or found to have been taken. */
+/* How a sandbox leaves this host: released at rest, or found taken over by another. */
 
 /**
- * Gives a sandbox at rest up for other hosts. Its directory, and in it everything that this host's
+ * Releases a sandbox at rest to other hosts. Its directory, and in it everything that this host's
  * journal has of it, belongs to whichever host takes it.
  * @returns false when it is not at rest, or in use
  */
-export async function giveUpSandbox({ sandbox, current, deps }: SandboxContext): Promise<boolean> {
-  const { driver, carrier, journal, mounts } = deps;
+export async function releaseSandbox({ sandbox, current, deps }: SandboxContext): Promise<boolean> {
+  const { driver, handover, journal, mounts } = deps;
   const { row } = sandbox;
   const isResting = isAtRest(row.state) && row.slot === undefined && current.session === undefined;
-  if (carrier === undefined || row.uid < 0 || row.isDeleting || !isResting) return false;
+  if (handover === undefined || row.uid < 0 || row.isDeleting || !isResting) return false;
   // Earlier attempts may have failed.
   await driver.reclaim(row.vmId);
   driver.releaseDisks(row.vmId);
-  await mounts.keepOnly(row.id, []);
-  await carrier.write(row);
-  if (!(await carrier.storage.release(row.vmId))) return false;
+  await mounts.retain(row.id, []);
+  await handover.write(row);
+  if (!(await handover.storage.release(row.vmId))) return false;
   sandbox.detachAsMoved();
   await failpoint('journal released', () => journal.remove(row.id));
   return true;
@@ -30,7 +30,7 @@ export async function giveUpSandbox({ sandbox, current, deps }: SandboxContext):
  * Ends and forgets a sandbox that another host has taken. May be repeated when it fails.
  * @param detach lets go of the machine, which runs no more by then
  */
-export async function forgetTaken(
+export async function forgetTakenOver(
   { sandbox, deps }: SandboxContext,
   detach: () => Promise<void>,
 ): Promise<void> {
@@ -41,7 +41,7 @@ export async function forgetTaken(
   await Promise.all([driver.reclaim(vmId), detach()]);
   await driver.reclaim(vmId); // A start was under way, perhaps.
   driver.releaseDisks(vmId);
-  await mounts.keepOnly(id, []);
+  await mounts.retain(id, []);
   await failpoint('journal taken away', () => journal.remove(id));
   if (slot !== undefined) runInBackground('slot.release', () => slots.release(slot));
 }

@@ -85,7 +85,7 @@ export class MachineSession {
         await driver.discardCheckpoint(row.vmId);
         signal.throwIfAborted();
         // Nothing is left of a paused machine that had other disks.
-        await mounts.keepOnly(row.id, row.config.mounts ?? []);
+        await mounts.retain(row.id, row.config.mounts ?? []);
         await driver.prepare(row, await imageOf(row, { driver, images }));
       }
       const options = { isHeld: row.hook?.status === 'pending' };

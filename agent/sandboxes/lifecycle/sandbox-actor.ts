@@ -20,7 +20,7 @@ import { SessionError } from '../processes/session-error.ts';
 import type { DependentForks } from '../holds/fork-tree.ts';
 import { ImageWait } from './image-wait.ts';
 import { awaitImage, beginImageWait, lacksImage, stopImageWait } from './wait-for-image.ts';
-import { forgetTaken, giveUpSandbox } from './leave-host.ts';
+import { forgetTakenOver, releaseSandbox } from './leave-host.ts';
 import { JournalledSandbox, type NewLimits, type SandboxChange } from './journalled-sandbox.ts';
 import { SandboxUses } from './sandbox-uses.ts';
 import type { MachineOwner } from '../../machines/driver.ts';
@@ -376,17 +376,17 @@ export class SandboxActor {
   }
 
   /**
-   * Gives the sandbox up for other hosts if it is at rest.
+   * Releases the sandbox to other hosts if it is at rest.
    * @param isWanted asked when it is this call's turn
-   * @returns whether it is given up
+   * @returns whether it is released
    */
   async release(isWanted: () => boolean): Promise<boolean> {
-    return this.#gate.send(async () => isWanted() && giveUpSandbox(this.#context));
+    return this.#gate.send(async () => isWanted() && releaseSandbox(this.#context));
   }
 
   /** Ends and forgets the sandbox, which another host has taken. May be repeated when it fails. */
-  async forgetTaken(): Promise<void> {
-    await forgetTaken(this.#context, () => this.detach(TAKEN));
+  async forgetTakenOver(): Promise<void> {
+    await forgetTakenOver(this.#context, () => this.detach(TAKEN));
   }
 
   /** Whether its machine's directory must be on this host. */

@@ -27,7 +27,7 @@ export async function releaseDisks({ sandbox, deps }: SandboxContext): Promise<v
   const { id, vmId, config } = sandbox.row;
   deps.driver.releaseDisks(vmId);
   const mounts = deps.mounts.locate(config.mounts ?? []);
-  await deps.mounts.keepOnly(id, await deps.driver.mountsInUse(vmId, mounts));
+  await deps.mounts.retain(id, await deps.driver.mountsInUse(vmId, mounts));
 }
 
 /** @returns whether everything is removed */
@@ -41,7 +41,7 @@ async function attempt(context: SandboxContext, slot: number | undefined): Promi
       await deps.driver.reclaim(vmId);
       if (state !== 'paused') await deps.driver.discardCheckpoint(vmId);
       const mounts = state === 'paused' ? deps.mounts.locate(config.mounts ?? []) : [];
-      await deps.mounts.keepOnly(sandboxId, await deps.driver.mountsInUse(vmId, mounts));
+      await deps.mounts.retain(sandboxId, await deps.driver.mountsInUse(vmId, mounts));
     }
   } catch (error) {
     deps.log.error({ sandboxId, err: toError(error) }, 'sandbox:cleanUpFailed');

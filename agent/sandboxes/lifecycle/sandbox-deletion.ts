@@ -77,7 +77,7 @@ export class SandboxDeletion {
     await pauseIsOver(current);
     await execs.removeAll();
     await failpoint('remove disk', () => driver.remove(vmId));
-    await deps.mounts.keepOnly(id, []);
+    await deps.mounts.retain(id, []);
     await failpoint('journal deleted', () => journal.remove(id));
     if (slot !== undefined) runInBackground('slot.release', () => slots.release(slot));
   }

@@ -140,7 +140,7 @@ export async function beginStart(
         const { vmId, uid } = { ...row, ...owner };
         // A boot continues from no memory, so that nothing was copied with it.
         const hook = to === 'pending_start' ? { hook: undefined } : {};
-        if (isFirst) await deps.carrier?.storage.claim(vmId);
+        if (isFirst) await deps.handover?.storage.claim(vmId);
         return sandbox.enter(
           to,
           { exitReason: undefined, ...hook, ...change, ...begun, vmId, uid, slot },

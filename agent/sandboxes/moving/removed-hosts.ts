@@ -5,11 +5,11 @@ import { SANDBOX_LIMITS } from '../limits.ts';
 import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { HostWatch } from './host-watch.ts';
-import type { SandboxCarrier } from './sandbox-carrier.ts';
+import type { HandoverStore } from './handover-store.ts';
 
 export interface RemovedHostsDeps {
   readonly hostId: string;
-  readonly carrier: Pick<SandboxCarrier, 'storage' | 'read'>;
+  readonly handover: Pick<HandoverStore, 'storage' | 'read'>;
   readonly watch: Pick<HostWatch, 'lockSilent'>;
   readonly directory: Pick<Directory, 'accounts' | 'hosts' | 'sandboxes' | 'snapshots'>;
   readonly log: Logger;
@@ -46,9 +46,9 @@ export class RemovedHosts {
 
   /** Looks once for what can go. @throws Error when the storage or the directory cannot be read */
   async clear(): Promise<void> {
-    const { hostId: own, carrier, watch, directory } = this.#deps;
-    await carrier.storage.check();
-    for (const hostId of await carrier.storage.hosts()) {
+    const { hostId: own, handover, watch, directory } = this.#deps;
+    await handover.storage.check();
+    for (const hostId of await handover.storage.hosts()) {
       if (hostId === own || !(await directory.hosts.isRemoved(hostId))) continue;
       await using lock = await watch.lockSilent(hostId);
       if (lock !== undefined) await this.#clearHost(hostId);
@@ -56,8 +56,8 @@ export class RemovedHosts {
   }
 
   async #clearHost(hostId: string): Promise<void> {
-    const { carrier, log } = this.#deps;
-    const { storage } = carrier;
+    const { handover, log } = this.#deps;
+    const { storage } = handover;
     const vmIds = await this.#withoutRecord(hostId);
     if (vmIds.length > 0 && (await this.#isNamed(hostId))) return;
     for (const vmId of vmIds.slice(0, MACHINES_MAX)) {
@@ -71,11 +71,11 @@ export class RemovedHosts {
 
   /** A record that cannot be read counts: an operator may have to find the key that sealed it. */
   async #withoutRecord(hostId: string): Promise<string[]> {
-    const { carrier } = this.#deps;
-    const { storage } = carrier;
+    const { handover } = this.#deps;
+    const { storage } = handover;
     const found: string[] = [];
     for (const vmId of await storage.list({ hostId })) {
-      const read = carrier.read(storage.directoryOf(vmId, { hostId }), vmId);
+      const read = handover.read(storage.directoryOf(vmId, { hostId }), vmId);
       if ((await read.catch(toError)) === undefined) found.push(vmId);
     }
     return found;

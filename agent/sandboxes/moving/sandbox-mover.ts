@@ -9,25 +9,25 @@ import { settledWithin } from '../../../shared/settled-within.ts';
 import type { HostOrder } from '../../../shared/schemas/host.ts';
 import type { HostCapacity } from '../holds/host-capacity.ts';
 import type { MachineDriver } from '../../machines/driver.ts';
-import type { SandboxAdopter } from './sandbox-adopter.ts';
-import type { SandboxDepartures } from './sandbox-departures.ts';
-import type { SandboxOffers } from './sandbox-offers.ts';
+import type { SandboxTakeover } from './sandbox-takeover.ts';
+import type { SandboxEvacuation } from './sandbox-evacuation.ts';
+import type { ReleasedSandboxes } from './released-sandboxes.ts';
 import type { HostedSandboxes } from '../lifecycle/hosted-sandboxes.ts';
-import type { CarriedRow } from './carried-sandbox.ts';
+import type { HandoverRow } from './handover-record.ts';
 import type { HostWatch } from './host-watch.ts';
-import type { SandboxCarrier } from './sandbox-carrier.ts';
+import type { HandoverStore } from './handover-store.ts';
 import type { Place } from './shared-storage.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 
 export interface SandboxMoverDeps {
   readonly hostId: string;
-  readonly carrier: SandboxCarrier;
+  readonly handover: HandoverStore;
   readonly watch: HostWatch;
   readonly hosts: Pick<Hosts, 'list'>;
   readonly registry: HostedSandboxes;
-  readonly adopter: SandboxAdopter;
-  readonly departures: SandboxDepartures;
-  readonly offers: SandboxOffers;
+  readonly takeover: SandboxTakeover;
+  readonly evacuation: SandboxEvacuation;
+  readonly released: ReleasedSandboxes;
   readonly capacity: HostCapacity;
   readonly driver: MachineDriver;
   readonly log: Logger;
@@ -37,9 +37,9 @@ export interface SandboxMoverDeps {
 const TAKEN_AT_ONCE_MAX = 4;
 
 /**
- * Moves sandboxes between the hosts of one storage. Each host looks by itself: a drained one gives
- * its resting sandboxes up, the others take what was given up and what lost hosts had. Nobody
- * assigns them: of several hosts that reach for one, the storage lets one have it.
+ * Moves sandboxes between the hosts of one storage. Each host looks by itself: a drained one
+ * releases its resting sandboxes, the others take over released ones and those of lost hosts.
+ * Nobody assigns them: of several hosts that reach for one, the storage lets one have it.
  */
 export class SandboxMover {
   readonly #deps: SandboxMoverDeps;
@@ -75,7 +75,7 @@ export class SandboxMover {
     this.#toldAt = toldAt;
     this.#order = order;
     if (order !== 'drained') this.#hasOthers = true;
-    if (order !== 'drained') this.#deps.offers.forgetFailures();
+    if (order !== 'drained') this.#deps.released.forgetFailures();
     if (this.#stops.length > 0) return;
     const everyMs = SANDBOX_LIMITS.sandboxMoveLookMs;
     this.#stops.push(
@@ -91,7 +91,7 @@ export class SandboxMover {
    * Takes no sandbox from now on, and goes on with none that it has taken in vain. The host still
    * shows that it is alive. Resolves once what was being taken is here, or does not come in time.
    */
-  async stopTaking(): Promise<void> {
+  async stopTakeovers(): Promise<void> {
     this.#takesNothing = true;
     await settledWithin(this.#looking, SANDBOX_LIMITS.sandboxTakenMsMax);
   }
@@ -104,20 +104,20 @@ export class SandboxMover {
 
   /** How many sandboxes of a drained host stay there, since no other host takes them. */
   get notTaken(): number {
-    return this.#hasOthers ? this.#deps.offers.inVain : this.#deps.departures.count;
+    return this.#hasOthers ? this.#deps.released.inVain : this.#deps.evacuation.count;
   }
 
   async #look(): Promise<void> {
-    const { watch, adopter, departures, offers } = this.#deps;
+    const { watch, takeover, evacuation, released } = this.#deps;
     if (this.#isClosed) return;
     const silences = this.#silences;
     await watch.beat();
-    await departures.leaveTaken();
+    await evacuation.leaveTakenOver();
     this.#silencesKnown = silences;
-    if (!this.#takesNothing) await offers.takeBack();
+    if (!this.#takesNothing) await released.reclaimUntaken();
     await using lost = await watch.lost();
     if (this.#order === 'drained') await this.#giveAll();
-    else if (!this.#takesNothing) await adopter.repeatFailed();
+    else if (!this.#takesNothing) await takeover.repeatFailed();
     if (this.#mayTake) await this.#takeAll(lost.hostIds);
   }
 
@@ -126,19 +126,19 @@ export class SandboxMover {
    * and its machines are to end all the same.
    */
   async #leavePublished(): Promise<void> {
-    if (this.#silences > this.#silencesKnown) await this.#deps.departures.leavePublished();
+    if (this.#silences > this.#silencesKnown) await this.#deps.evacuation.leavePublished();
   }
 
   async #giveAll(): Promise<void> {
-    const { adopter, departures, log } = this.#deps;
+    const { takeover, evacuation, log } = this.#deps;
     const had = this.#hasOthers;
     this.#hasOthers = await this.#findsOthers();
     if (this.#hasOthers) {
       // A drain may be cancelled at any moment, and the list may be long.
       const isWanted = (): boolean => this.#order === 'drained' && !this.#isClosed;
-      await adopter.giveAllBack(isWanted);
-      await departures.releaseResting(isWanted);
-    } else if (had) log.warn({ sandboxes: departures.count }, 'sandbox:noOtherHost');
+      await takeover.releaseAllFailed(isWanted);
+      await evacuation.releaseResting(isWanted);
+    } else if (had) log.warn({ sandboxes: evacuation.count }, 'sandbox:noOtherHost');
   }
 
   async #takeAll(lost: readonly string[]): Promise<void> {
@@ -148,28 +148,28 @@ export class SandboxMover {
     for (const hostId of lost) left = await this.#takeFrom({ hostId }, left);
   }
 
-  /** Whether another host is up that may take what this one gives up. */
+  /** Whether another host is up that may take over what this one releases. */
   async #findsOthers(): Promise<boolean> {
-    const { hostId, carrier, hosts } = this.#deps;
+    const { hostId, handover, hosts } = this.#deps;
     return (await hosts.list()).some(
       (entry) =>
         entry.hostId !== hostId &&
         entry.order === 'up' &&
-        entry.report.sandboxStorage === carrier.storage.id &&
+        entry.report.sandboxStorage === handover.storage.id &&
         isPresent(entry),
     );
   }
 
   /** @returns how many more may be taken */
   async #takeFrom(place: Place, max: number): Promise<number> {
-    const { carrier, adopter } = this.#deps;
+    const { handover, takeover } = this.#deps;
     let left = max;
-    const vmIds = max > 0 ? await carrier.storage.list(place) : [];
+    const vmIds = max > 0 ? await handover.storage.list(place) : [];
     for (const vmId of vmIds.toSorted(() => Math.random() - 0.5)) {
       if (left === 0 || !this.#mayTake) break;
       if (!(await this.#canTake(vmId, place))) continue;
-      if (!(await carrier.storage.take(vmId, place))) continue;
-      if (await adopter.adopt(vmId)) left -= 1;
+      if (!(await handover.storage.take(vmId, place))) continue;
+      if (await takeover.takeOver(vmId)) left -= 1;
     }
     return left;
   }
@@ -179,11 +179,11 @@ export class SandboxMover {
   }
 
   async #canTake(vmId: string, place: Place): Promise<boolean> {
-    const { carrier, driver, registry, adopter, log } = this.#deps;
-    if (adopter.leavesAlone(vmId)) return false;
-    const directory = carrier.storage.directoryOf(vmId, place);
+    const { handover, driver, registry, takeover, log } = this.#deps;
+    if (takeover.leavesAlone(vmId)) return false;
+    const directory = handover.storage.directoryOf(vmId, place);
     try {
-      const carried = await carrier.read(directory, vmId);
+      const carried = await handover.read(directory, vmId);
       // Without it the creation was not over, or nobody's: its own host removes it.
       if (carried === undefined) return false;
       const { row } = carried;
@@ -200,7 +200,7 @@ export class SandboxMover {
   }
 
   /** A sandbox that ran is started at once; one at rest could be, on an empty host. */
-  #hasRoom({ state, config }: CarriedRow): boolean {
+  #hasRoom({ state, config }: HandoverRow): boolean {
     const { capacity } = this.#deps;
     return isAtRest(state) ? capacity.couldHold(config) : capacity.canHold(config);
   }

@@ -3,7 +3,7 @@ import type { GuestChannel } from '../../machines/guest-link/guest-channel.ts';
 import { GuestUnavailableError } from '../../machines/guest-link/guest-errors.ts';
 import { SerialQueue } from '../../system/queues/serial-queue.ts';
 import { SANDBOX_LIMITS } from '../limits.ts';
-import { KeptInput } from './kept-input.ts';
+import { BufferedInput } from './buffered-input.ts';
 import { SessionError } from './session-error.ts';
 
 /** Input of all processes of a sandbox that the guest has not taken yet. */
@@ -34,7 +34,7 @@ export class ProcessInput {
   #channel: GuestChannel | undefined;
   #nextChannel = Promise.withResolvers<void>();
   /** The last bytes that were accepted. */
-  readonly #kept = new KeptInput(GUEST_LIMITS.inputWindow);
+  readonly #kept = new BufferedInput(GUEST_LIMITS.inputWindow);
   /** How many bytes were accepted. */
   #end: number;
   readonly #waiting: WaitingInput;

@@ -15,7 +15,7 @@ import { FILE_BYTES_MAX, type VmHost, vmCgroup } from '../process/launch.ts';
 import { machinePaths } from '../process/machine-directory.ts';
 import { QEMU_PATH } from '../process/qemu-arguments.ts';
 import { readConsole, readExit, readIdentity } from '../../shim/shim-files.ts';
-import { startShim } from '../process/shim.ts';
+import { startQemu } from '../process/start-qemu.ts';
 import { MiB } from '../../../../shared/units.ts';
 
 /** Shorter chains cost too little to be merged. */
@@ -88,7 +88,7 @@ async function commitUpper(
   const groups = await cgroup.create(LIMITS);
   try {
     await mkdir(run, { mode: 0o700 });
-    await startShim({
+    await startQemu({
       runDir: run,
       guestDir: host.guestDir,
       disk: { directory: disks, base: (await findBase(directory, host)).path },

@@ -7,7 +7,7 @@ import { failpoint } from '../../../system/failpoint.ts';
 import type { CgroupHost } from '../../../system/cgroup.ts';
 import { machinePaths } from './machine-directory.ts';
 import { qemuArguments, qemuProgram, type QemuSpec, RAM_PATH } from './qemu-arguments.ts';
-import { startShim, type ShimSpec } from './shim.ts';
+import { startQemu, type ShimSpec } from './start-qemu.ts';
 import { MachineCgroup } from '../../shim/machine-cgroup.ts';
 import { GiB, MiB } from '../../../../shared/units.ts';
 
@@ -93,7 +93,7 @@ export async function launch(host: VmHost, spec: Launch): Promise<void> {
   const devices = native.newMemory('berth-devices', DEVICES_BYTES);
   try {
     await failpoint('start machine', () =>
-      startShim({
+      startQemu({
         runDir: run,
         guestDir: host.guestDir,
         disk: hasDisk ? { directory: disks, base: spec.diskBase ?? host.rootDisk } : undefined,

@@ -97,7 +97,7 @@ test('a hold that a former agent left is released without that of another sandbo
   t.deepEqual(await scene.holders(first), ['running']);
   t.deepEqual(await scene.isHeld(first), HELD, 'its sandbox has yet to be taken over');
   await scene.hold('running', first);
-  await scene.mounts.keepOnly('running', []);
+  await scene.mounts.retain('running', []);
   t.deepEqual(await scene.holders(first), []);
   t.deepEqual(await scene.isHeld(first), RELEASED);
 });
@@ -109,7 +109,7 @@ test('the last of several sandboxes at rest releases what a former agent left', 
   await scene.hold('b', first);
   await scene.restartAgent();
   await scene.mounts.recover(new Set(['a', 'b']));
-  await Promise.all([scene.mounts.keepOnly('a', []), scene.mounts.keepOnly('b', [])]);
+  await Promise.all([scene.mounts.retain('a', []), scene.mounts.retain('b', [])]);
   t.deepEqual(await scene.holders(first), []);
   t.deepEqual(await scene.isHeld(first), RELEASED);
 });
@@ -129,7 +129,7 @@ test('what could not be released is tried again, but not for a sandbox that is b
   t.deepEqual(await scene.isHeld(second), RELEASED);
   t.deepEqual(await scene.holders(first), ['back']); // Its turn would have come before.
   t.deepEqual(await scene.isHeld(first), HELD);
-  await scene.mounts.keepOnly('back', []);
+  await scene.mounts.retain('back', []);
 });
 
 test('a disk whose release failed half-way is held anew by the next sandbox', async (t) => {
@@ -137,13 +137,13 @@ test('a disk whose release failed half-way is held anew by the next sandbox', as
   const { redis, first } = scene;
   await scene.hold('former', first);
   redis.disconnect();
-  await t.throwsAsync(scene.mounts.keepOnly('former', []));
+  await t.throwsAsync(scene.mounts.retain('former', []));
   await redis.connect();
   t.deepEqual(await scene.isHeld(first), { mounted: false, leased: true });
   await scene.hold('next', first);
   t.deepEqual(await scene.isHeld(first), HELD);
-  await scene.mounts.keepOnly('former', []);
+  await scene.mounts.retain('former', []);
   t.deepEqual(await scene.isHeld(first), HELD);
-  await scene.mounts.keepOnly('next', []);
+  await scene.mounts.retain('next', []);
   t.deepEqual(await scene.isHeld(first), RELEASED);
 });

@@ -1,7 +1,7 @@
 /*
  * Drains that cannot go straight on: the host is busy with a sandbox, the operator changes their
- * mind, or no other host takes what is given up. Each ends in a state that callers and operators
- * are told.
+ * mind, or no other host takes over what is released. Each ends in a state that callers and
+ * operators are told.
  */
 import test from 'ava';
 import { newSandboxId } from '../../../../shared/ids.ts';
@@ -81,7 +81,7 @@ serial(
   async (t) => {
     await using region = await MovingRegion.open({ hosts: 3 });
     const [giver, taker, third] = region.hosts as [MovingHost, MovingHost, MovingHost];
-    // The end of its pause, and the giving up of the others.
+    // The end of its pause, and the release of the others.
     for (const point of [
       'before finish checkpoint',
       'before release directory',

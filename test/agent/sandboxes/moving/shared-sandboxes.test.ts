@@ -5,8 +5,11 @@ import { copyFile, mkdir, symlink, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
-import { readSandbox, writeSandbox } from '../../../../agent/sandboxes/moving/carried-sandbox.ts';
-import { KeptExecs, readExecs } from '../../../../agent/sandboxes/moving/kept-execs.ts';
+import { readSandbox, writeSandbox } from '../../../../agent/sandboxes/moving/handover-record.ts';
+import {
+  HandedOverExecs,
+  readExecs,
+} from '../../../../agent/sandboxes/moving/handed-over-execs.ts';
 import { SharedStorage } from '../../../../agent/sandboxes/moving/shared-storage.ts';
 import { newRow } from '../../../../agent/sandboxes/lifecycle/new-sandbox.ts';
 import { newAccountId, newHostId, newSandboxId } from '../../../../shared/ids.ts';
@@ -51,7 +54,7 @@ test('a sandbox is read as it was written, by its own machine and key alone', as
   t.like(found?.row, { id: row.id, accountId: row.accountId, environment: row.environment });
   await t.throwsAsync(readSandbox(path, [randomBytes(32)], row.vmId));
   await t.throwsAsync(readSandbox(path, KEYS, newSandboxId()), undefined, 'another machine');
-  await new KeptExecs(path, KEYS, row, noExecs).complete();
+  await new HandedOverExecs(path, KEYS, row, noExecs).complete();
   await copyFile(join(path, 'execs.sealed'), join(path, FILE));
   await t.throwsAsync(readSandbox(path, KEYS, row.vmId), undefined, 'the other file');
 });
@@ -84,7 +87,7 @@ test('what is damaged, foreign or no plain file is refused', async (t) => {
   await t.throwsAsync(readSandbox(path, KEYS, vmId), undefined, 'truncated');
   await truncate(file, 2 ** 40);
   await t.throwsAsync(readSandbox(path, KEYS, vmId), { message: /more than/u });
-  await new KeptExecs(path, KEYS, { id: vmId, vmId }, noExecs).complete();
+  await new HandedOverExecs(path, KEYS, { id: vmId, vmId }, noExecs).complete();
   await truncate(join(path, 'execs.sealed'), 2 ** 40);
   await t.throwsAsync(readExecs(path, KEYS, { id: vmId, vmId }), { message: /more than/u });
 });

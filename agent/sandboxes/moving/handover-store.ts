@@ -10,13 +10,13 @@ import type {
 } from '../../system/journal/sandbox-journal.ts';
 import type { OutputPlace } from '../execs/exec-output.ts';
 import { failpoint } from '../../system/failpoint.ts';
-import { type CarriedSandbox, readSandbox, writeSandbox } from './carried-sandbox.ts';
-import { KeptExecs, readExecs } from './kept-execs.ts';
+import { type HandoverRecord, readSandbox, writeSandbox } from './handover-record.ts';
+import { HandedOverExecs, readExecs } from './handed-over-execs.ts';
 import type { SharedStorage } from './shared-storage.ts';
-import { isUnfinished, takenExec } from './taken-sandbox.ts';
+import { isUnfinished, takenOverExec } from './taken-over-row.ts';
 import { onSharedThread } from '../execs/shared-threads.ts';
 
-export interface SandboxCarrierDeps {
+export interface HandoverStoreDeps {
   readonly hostId: string;
   readonly storage: SharedStorage;
   readonly journal: SandboxJournal;
@@ -26,8 +26,8 @@ export interface SandboxCarrierDeps {
 }
 
 /** The files of one sandbox of this host. */
-interface Kept {
-  readonly execs: KeptExecs;
+interface HandoverFiles {
+  readonly execs: HandedOverExecs;
   /**
    * Settles when the journal has what they have, so that this host may replace them, with whether
    * they have yet to be; undefined until the first try, and after a failure.
@@ -41,12 +41,12 @@ type Owner = Pick<SandboxRow, 'id' | 'vmId' | 'state' | 'revision'>;
  * Keeps beside each machine of this host what its journal has of the sandbox, so that another host
  * can go on with it, also when this one is gone (decision 0084).
  */
-export class SandboxCarrier {
-  readonly #deps: SandboxCarrierDeps;
+export class HandoverStore {
+  readonly #deps: HandoverStoreDeps;
   /** By sandbox. */
-  readonly #kept = new Map<string, Kept>();
+  readonly #kept = new Map<string, HandoverFiles>();
 
-  constructor(deps: SandboxCarrierDeps) {
+  constructor(deps: HandoverStoreDeps) {
     this.#deps = deps;
   }
 
@@ -89,7 +89,7 @@ export class SandboxCarrier {
   }
 
   /** Makes the files of a former owner this host's, which ends a taking; what fails is logged. */
-  async finishTaking(row: SandboxRow): Promise<void> {
+  async finishTakeover(row: SandboxRow): Promise<void> {
     try {
       if (await this.#claimed(row)) await this.write(row);
     } catch (error) {
@@ -101,7 +101,7 @@ export class SandboxCarrier {
    * Reads the record in a machine's directory, this host's or another.
    * @throws Error when it is no host's
    */
-  read(directory: string, vmId: string): Promise<CarriedSandbox | undefined> {
+  read(directory: string, vmId: string): Promise<HandoverRecord | undefined> {
     return readSandbox(directory, this.#deps.encryptionKeys, vmId);
   }
 
@@ -122,13 +122,13 @@ export class SandboxCarrier {
   }
 
   /** Whether this host has taken the machine, or lost its journal, and has yet to go on with it. */
-  async isCarried(vmId: string): Promise<boolean> {
+  async isHandedOver(vmId: string): Promise<boolean> {
     const directory = this.storage.directoryOf(vmId);
     // Unreadable records stay, too: an operator may have to find the key that sealed it.
     return (await this.read(directory, vmId).catch(toError)) !== undefined;
   }
 
-  /** The sandboxes that this host has given up and nobody has taken. */
+  /** The sandboxes that this host has released and nobody has taken over. */
   async released(): Promise<string[]> {
     const { hostId, storage } = this.#deps;
     const carried = (await storage.list('released')).map((vmId) =>
@@ -173,19 +173,19 @@ export class SandboxCarrier {
     });
     if (carried === undefined) return true;
     if (!isUnfinished(sandbox, carried.row)) return false;
-    const taken = (await this.readExecs(sandbox)).map((exec) => takenExec(exec, sandbox));
+    const taken = (await this.readExecs(sandbox)).map((exec) => takenOverExec(exec, sandbox));
     await failpoint('journal taken execs', () => journal.addExecs(taken));
     return true;
   }
 
-  #keptOf({ id, vmId }: Pick<SandboxRow, 'id' | 'vmId'>): Kept {
+  #keptOf({ id, vmId }: Pick<SandboxRow, 'id' | 'vmId'>): HandoverFiles {
     const { storage, encryptionKeys, journal } = this.#deps;
     const known = this.#kept.get(id);
     // A sandbox that takes a prewarmed machine gets that one's directory.
     if (known?.execs.vmId === vmId) return known;
     const directory = storage.directoryOf(vmId);
-    const execs = new KeptExecs(directory, encryptionKeys, { id, vmId }, journal);
-    const kept: Kept = { execs, claimed: undefined };
+    const execs = new HandedOverExecs(directory, encryptionKeys, { id, vmId }, journal);
+    const kept: HandoverFiles = { execs, claimed: undefined };
     this.#kept.set(id, kept);
     return kept;
   }

@@ -26,7 +26,7 @@ const deviceOf = async ({ contents }: MachineMount): Promise<number | undefined>
  * the machine finds them as it left them (agent/native/serve-disks/wal-locks.c). Kept by locks of
  * this process, so they are free once it ends.
  */
-export class KeptDatabases {
+export class LockedDatabases {
   /** Guards by VM id. */
   readonly #kept = new Map<string, readonly number[]>();
 

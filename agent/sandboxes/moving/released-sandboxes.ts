@@ -2,26 +2,26 @@ import { SANDBOX_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { MachineDriver } from '../../machines/driver.ts';
 import { FailedAttempts } from './failed-attempts.ts';
-import type { SandboxCarrier } from './sandbox-carrier.ts';
-import type { SandboxAdopter } from './sandbox-adopter.ts';
+import type { HandoverStore } from './handover-store.ts';
+import type { SandboxTakeover } from './sandbox-takeover.ts';
 import type { HostedSandboxes } from '../lifecycle/hosted-sandboxes.ts';
 
-export interface SandboxOffersDeps {
+export interface ReleasedSandboxesDeps {
   readonly hostId: string;
-  readonly carrier: SandboxCarrier;
+  readonly handover: HandoverStore;
   readonly registry: Pick<HostedSandboxes, 'actors'>;
-  readonly adopter: Pick<SandboxAdopter, 'adopt'>;
+  readonly takeover: Pick<SandboxTakeover, 'takeOver'>;
   readonly driver: Pick<MachineDriver, 'bases'>;
   readonly log: Logger;
 }
 
 /**
- * The sandboxes that this host has given up. Those that no other host takes, because it has no room
- * or could not resume them, come back: callers would be told for ever that they move. They are
- * given up again later, after growing pauses.
+ * The sandboxes that this host has released. A sandbox that no other host takes over, because none
+ * has room or could resume it, is reclaimed: its callers would be told for ever that it moves. A
+ * reclaimed sandbox is released again later, after growing pauses.
  */
-export class SandboxOffers {
-  readonly #deps: SandboxOffersDeps;
+export class ReleasedSandboxes {
+  readonly #deps: ReleasedSandboxesDeps;
   /** By VM id. */
   readonly #inVain = new FailedAttempts(
     { min: SANDBOX_LIMITS.sandboxOfferAgainMs, max: SANDBOX_LIMITS.sandboxOfferAgainMsMax },
@@ -32,32 +32,32 @@ export class SandboxOffers {
   /** When a host was last seen to have taken one. */
   #takenAt = 0;
 
-  constructor(deps: SandboxOffersDeps) {
+  constructor(deps: ReleasedSandboxesDeps) {
     this.#deps = deps;
   }
 
-  /** How many nobody took when they were offered last. */
+  /** How many nobody took over when they were released last. */
   get inVain(): number {
     return this.#inVain.size;
   }
 
-  /** Whether a sandbox may be given up now. */
+  /** Whether a sandbox may be released now. */
   isDue(vmId: string): boolean {
     return !this.#inVain.isPausing(vmId);
   }
 
-  /** Begins anew: all may be given up at once. */
+  /** Forgets the pauses: all may be released at once. */
   forgetFailures(): void {
     for (const vmId of this.#inVain.ids) this.#inVain.forget(vmId);
   }
 
   /**
-   * Takes back what lies there, once no host has taken any for long enough.
+   * Reclaims released sandboxes, once no host has taken any over for long enough.
    * @throws Error when the storage cannot be read
    */
-  async takeBack(): Promise<void> {
-    const { carrier, registry } = this.#deps;
-    const released = new Set(await carrier.storage.list('released'));
+  async reclaimUntaken(): Promise<void> {
+    const { handover, registry } = this.#deps;
+    const released = new Set(await handover.storage.list('released'));
     const now = performance.now();
     for (const vmId of this.#since.keys()) {
       if (released.has(vmId)) continue;
@@ -72,21 +72,21 @@ export class SandboxOffers {
       this.#since.set(vmId, since);
       if (own.has(vmId)) continue; // This host is not done with giving it up.
       if (now - Math.max(since, this.#takenAt) >= SANDBOX_LIMITS.sandboxOfferMs)
-        await this.#takeBack(vmId);
+        await this.#reclaimUntaken(vmId);
     }
   }
 
-  async #takeBack(vmId: string): Promise<void> {
-    const { hostId, carrier, adopter, driver, log } = this.#deps;
-    const directory = carrier.storage.directoryOf(vmId, 'released');
+  async #reclaimUntaken(vmId: string): Promise<void> {
+    const { hostId, handover, takeover, driver, log } = this.#deps;
+    const directory = handover.storage.directoryOf(vmId, 'released');
     // A record that cannot be read is reported by those that look for what they could take.
-    const carried = await carrier.read(directory, vmId).catch(() => undefined);
+    const carried = await handover.read(directory, vmId).catch(() => undefined);
     if (carried?.hostId !== hostId) return;
     await driver.bases?.keep(directory); // Each machine of a host has its link.
-    if (!(await carrier.storage.take(vmId, 'released'))) return;
+    if (!(await handover.storage.take(vmId, 'released'))) return;
     this.#since.delete(vmId);
     this.#inVain.add(vmId);
     log.warn({ sandboxId: carried.row.id, vmId }, 'sandbox:notTaken');
-    await adopter.adopt(vmId);
+    await takeover.takeOver(vmId);
   }
 }

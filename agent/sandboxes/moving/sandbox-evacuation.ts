@@ -5,38 +5,38 @@ import type { Logger } from '../../../shared/log.ts';
 import type { SandboxJournal } from '../../system/journal/sandbox-journal.ts';
 import type { SlotPool } from '../../network/slots/slot-pool.ts';
 import { failpoint } from '../../system/failpoint.ts';
-import type { SandboxCarrier } from './sandbox-carrier.ts';
-import { takenElsewhere } from './taken-elsewhere.ts';
+import type { HandoverStore } from './handover-store.ts';
+import { takenOverElsewhere } from './taken-over-elsewhere.ts';
 import type { SandboxActor } from '../lifecycle/sandbox-actor.ts';
-import type { SandboxOffers } from './sandbox-offers.ts';
+import type { ReleasedSandboxes } from './released-sandboxes.ts';
 import type { HostedSandboxes } from '../lifecycle/hosted-sandboxes.ts';
 
-export interface SandboxDeparturesDeps {
+export interface SandboxEvacuationDeps {
   readonly hostId: string;
-  readonly carrier: SandboxCarrier;
+  readonly handover: HandoverStore;
   readonly registry: HostedSandboxes;
   readonly journal: SandboxJournal;
   readonly slots: SlotPool;
-  readonly offers: Pick<SandboxOffers, 'isDue'>;
+  readonly released: Pick<ReleasedSandboxes, 'isDue'>;
   readonly sandboxes: Pick<Sandboxes, 'get'>;
   readonly log: Logger;
 }
 
-/** Lets go of sandboxes: of those given up for other hosts, and of those that others have taken. */
-export class SandboxDepartures {
-  readonly #deps: SandboxDeparturesDeps;
-  /** Those of which something is left here, since the storage or the journal failed. */
+/** Releases sandboxes to other hosts, and forgets sandboxes that others have taken over. */
+export class SandboxEvacuation {
+  readonly #deps: SandboxEvacuationDeps;
+  /** Sandboxes taken over by another host whose clean-up here failed. */
   readonly #unfinished = new Set<SandboxActor>();
 
-  constructor(deps: SandboxDeparturesDeps) {
+  constructor(deps: SandboxEvacuationDeps) {
     this.#deps = deps;
   }
 
   /** Removes from the journal what another host has taken while no agent ran here. */
-  async forgetTakenRows(): Promise<void> {
-    const { journal, registry, carrier, slots, log } = this.#deps;
+  async forgetTakenOverRows(): Promise<void> {
+    const { journal, registry, handover, slots, log } = this.#deps;
     for (const row of await journal.list()) {
-      if (row.uid < 0 || (await carrier.storage.has(row.vmId))) continue;
+      if (row.uid < 0 || (await handover.storage.has(row.vmId))) continue;
       log.warn({ sandboxId: row.id, vmId: row.vmId }, 'sandbox:taken');
       registry.noteMoved(row.id);
       await failpoint('journal taken away', () => journal.remove(row.id));
@@ -51,12 +51,12 @@ export class SandboxDepartures {
   }
 
   /**
-   * Gives every sandbox at rest up for other hosts, but for those that none took lately.
-   * @param isWanted asked before each: once it answers false, no further sandbox is given up
+   * Releases every sandbox at rest to other hosts, except those that none took over lately.
+   * @param isWanted asked before each: once it answers false, no further sandbox is released
    */
   async releaseResting(isWanted: () => boolean): Promise<void> {
-    const { registry, offers, log } = this.#deps;
-    for (const actor of this.#placed.filter(({ row }) => offers.isDue(row.vmId))) {
+    const { registry, released, log } = this.#deps;
+    for (const actor of this.#placed.filter(({ row }) => released.isDue(row.vmId))) {
       if (!isWanted()) return;
       try {
         if (await actor.release(isWanted)) registry.forgetMoved(actor);
@@ -71,20 +71,20 @@ export class SandboxDepartures {
    * Leaves the sandboxes that another host has taken, which took this one for dead.
    * @throws Error when the storage cannot be read
    */
-  async leaveTaken(): Promise<void> {
-    const { carrier } = this.#deps;
+  async leaveTakenOver(): Promise<void> {
+    const { handover } = this.#deps;
     for (const actor of this.#unfinished) await this.#leave(actor);
     const placed = this.#placed;
-    const present = new Set(await carrier.storage.list());
+    const present = new Set(await handover.storage.list());
     for (const actor of placed.filter(({ row }) => !present.has(row.vmId))) {
-      if (!actor.isPlaced || (await carrier.storage.has(actor.row.vmId))) continue;
+      if (!actor.isPlaced || (await handover.storage.has(actor.row.vmId))) continue;
       await this.#leave(actor);
     }
   }
 
   /** The same by the word of the directory, for a host whose storage may not answer any more. */
   async leavePublished(): Promise<void> {
-    for (const { of: actor, by } of await takenElsewhere(this.#deps, this.#placed)) {
+    for (const { of: actor, by } of await takenOverElsewhere(this.#deps, this.#placed)) {
       // Apart from each other: the storage may hang.
       runInBackground('sandbox.leave', () => this.#leave(actor, by));
     }
@@ -103,7 +103,7 @@ export class SandboxDepartures {
       registry.noteMoved(sandboxId);
     }
     try {
-      await actor.forgetTaken();
+      await actor.forgetTakenOver();
       this.#unfinished.delete(actor);
       registry.forgetMoved(actor);
     } catch (error) {

@@ -5,7 +5,7 @@ import type { Logger } from '../../shared/log.ts';
 import type { Beat } from '../system/beat.ts';
 import type { DiskHolders } from './disk-holders.ts';
 
-export interface LeaseKeeperOptions {
+export interface LeaseRenewalOptions {
   readonly lease: DiskLease;
   readonly leases: DiskLeases;
   readonly holders: DiskHolders;
@@ -25,14 +25,14 @@ export interface LeaseKeeperOptions {
  * Renews the lease of an attached disk until it is closed. The lease of a disk that a sandbox
  * mounts does not expire, and is taken again when the directory has lost it.
  */
-export class LeaseKeeper {
-  readonly #options: LeaseKeeperOptions;
+export class LeaseRenewal {
+  readonly #options: LeaseRenewalOptions;
   readonly #stopRenewing: () => void;
   /** Ends the attachment unless a renewal succeeds in time; restarted by each one that does. */
   #expiry: NodeJS.Timeout;
   #isClosed = false;
 
-  constructor(options: LeaseKeeperOptions) {
+  constructor(options: LeaseRenewalOptions) {
     this.#options = options;
     const renew = (): void => runInBackground('disk.renewLease', () => this.#renew());
     // The first renewal comes earlier than that, at the others' beat, and none is later: a lease

@@ -1,6 +1,6 @@
 import { shimPath } from '../../../native/native.ts';
 import type { MachineGroups } from '../../shim/machine-cgroup.ts';
-import { startKeeper } from '../../shim/start-keeper.ts';
+import { startShim } from '../../shim/start-shim.ts';
 
 /** How the shim confines and runs a program; see shim.c. */
 export interface ShimSpec {
@@ -32,7 +32,7 @@ function argumentsOf(spec: ShimSpec): string[] {
       ? []
       : ['--network', `/run/netns/${network.namespace}`, '--tap', network.tap]),
     ...(spec.preload === undefined ? [] : ['--preload', spec.preload]),
-    ...groups.keeperFiles.flatMap((file) => ['--keeper-group', file]),
+    ...groups.shimFiles.flatMap((file) => ['--keeper-group', file]),
     ...groups.machineFiles.flatMap((file) => ['--machine-group', file]),
     ...['--oom-counter', groups.oomCounter],
     ...['--passed', String(spec.passed.length), '--kvm', spec.withKvm ? '1' : '0'],
@@ -45,8 +45,8 @@ function argumentsOf(spec: ShimSpec): string[] {
  * executed, which does not mean that QEMU accepts its arguments.
  * @throws Error naming the step at which the shim failed; nothing runs then
  */
-export async function startShim(spec: ShimSpec): Promise<void> {
+export async function startQemu(spec: ShimSpec): Promise<void> {
   // Descriptors 4 to 9 stay unused, and the passed descriptors follow.
   const nothing = Array.from({ length: 6 }, () => undefined);
-  await startKeeper(shimPath, argumentsOf(spec), [...nothing, ...spec.passed]);
+  await startShim(shimPath, argumentsOf(spec), [...nothing, ...spec.passed]);
 }

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { KeptInput } from '../../../../agent/sandboxes/processes/kept-input.ts';
+import { BufferedInput } from '../../../../agent/sandboxes/processes/buffered-input.ts';
 import { KiB, MiB } from '../../../../shared/units.ts';
 import * as fc from '../../../helpers/fast-check.ts';
 
@@ -9,7 +9,7 @@ test('the last bytes are those that were appended, whatever was trimmed between'
   const step = fc.record({ length: fc.integer({ min: 0, max: 20 }), isSent: fc.boolean() });
   fc.assert(
     fc.property(fc.array(step, { maxLength: 100 }), (steps) => {
-      const kept = new KeptInput(8);
+      const kept = new BufferedInput(8);
       let all = Buffer.alloc(0);
       let unsentBytes = 0;
       const underWay: [seen: Buffer, copy: Buffer][] = [];
@@ -33,7 +33,7 @@ test('the last bytes are those that were appended, whatever was trimmed between'
 });
 
 test('input that comes byte by byte is moved once in many bytes, and little of it is kept', (t) => {
-  const kept = new KeptInput(KEPT_MAX);
+  const kept = new BufferedInput(KEPT_MAX);
   let moves = 0;
   let before: ArrayBufferLike | undefined;
   for (let count = 0; count < 4 * KEPT_MAX; count += 1) {

@@ -32,7 +32,7 @@ export interface MachineParts {
 }
 
 /** A running machine with a shim that outlives the agent, whichever agent started it. */
-export abstract class KeptMachine implements Machine {
+export abstract class SupervisedMachine implements Machine {
   readonly guest: SocketGuestLink;
   readonly ended: Promise<MachineEnd>;
   origin: MachineOrigin | undefined;
@@ -102,7 +102,7 @@ export abstract class KeptMachine implements Machine {
   protected abstract readonly link: UsageInterface;
 
   /** Resolves once its shim has ended, or it is no longer watched. */
-  protected abstract keeperEnded(keeper: ProcessId): Promise<void>;
+  protected abstract shimEnded(keeper: ProcessId): Promise<void>;
 
   /** Begins to wait for its end; for the end of the constructor. */
   protected watch(): void {
@@ -119,7 +119,7 @@ export abstract class KeptMachine implements Machine {
    */
   async #watch(): Promise<void> {
     const { identity, runDir, cgroup, kind, log } = this.#parts;
-    await this.keeperEnded(identity.keeper);
+    await this.shimEnded(identity.keeper);
     if (this.detached.aborted) return;
     this.guest.close();
     try {
@@ -138,7 +138,7 @@ export abstract class KeptMachine implements Machine {
  * @param watch begins to watch it, if its shim is alive
  * @returns the machine, or how it has ended
  */
-export async function recoverMachine<M extends KeptMachine>(
+export async function recoverMachine<M extends SupervisedMachine>(
   { runDir, cgroup, kind }: Pick<MachineParts, 'runDir' | 'cgroup' | 'kind'>,
   watch: (identity: MachineIdentity) => M | Promise<M>,
 ): Promise<M | MachineEnd> {

@@ -4,7 +4,10 @@ import { appendFile, readFile, rename, rm, stat, writeFile } from 'node:fs/promi
 import { join } from 'node:path';
 import test from 'ava';
 import type { SandboxExecRow } from '../../../../agent/system/journal/sandbox-journal.ts';
-import { KeptExecs, readExecs } from '../../../../agent/sandboxes/moving/kept-execs.ts';
+import {
+  HandedOverExecs,
+  readExecs,
+} from '../../../../agent/sandboxes/moving/handed-over-execs.ts';
 import { newSandboxId } from '../../../../shared/ids.ts';
 import { SANDBOX_LIMITS } from '../../../../agent/sandboxes/limits.ts';
 import { SCHEMA_LIMITS } from '../../../../shared/schemas/limits.ts';
@@ -43,7 +46,7 @@ async function newMachine() {
   };
   return Object.assign(directory, {
     ...{ sandbox, journal, file: join(path, FILE) },
-    open: () => new KeptExecs(path, KEYS, sandbox, stored),
+    open: () => new HandedOverExecs(path, KEYS, sandbox, stored),
     /** The records that another host finds. */
     read: () => readExecs(path, KEYS, sandbox),
     states: async () =>

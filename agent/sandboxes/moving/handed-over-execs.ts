@@ -24,7 +24,7 @@ import { onSharedThread } from '../execs/shared-threads.ts';
 
 /*
  * The records of a sandbox's commands, kept in the machine's directory like the sandbox's own
- * (carried-sandbox.ts). Each line of the file is sealed for this machine and has some records: the
+ * (handover-record.ts). Each line of the file is sealed for this machine and has some records: the
  * first ones all that the journal had when the file was written, the others those that began or
  * ended since. The file is written anew when the others have become many. A line without its end
  * was being written when its host died.
@@ -116,7 +116,7 @@ interface Appended {
 }
 
 /** The file of one sandbox of this host. */
-export class KeptExecs {
+export class HandedOverExecs {
   readonly #directory: string;
   readonly #keys: Ring<Buffer>;
   readonly #sandbox: { readonly id: string; readonly vmId: string };

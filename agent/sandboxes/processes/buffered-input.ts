@@ -2,7 +2,7 @@
  * The newest bytes of a stream: all that were not sent yet, and before them as many as may have to
  * be sent again. Appending moves each byte a few times at most, however short the pieces are.
  */
-export class KeptInput {
+export class BufferedInput {
   readonly #keptMax: number;
   #buffer: Buffer = Buffer.alloc(0);
   #start = 0;

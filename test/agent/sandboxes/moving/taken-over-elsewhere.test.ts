@@ -2,7 +2,7 @@
  * Which sandboxes of this host another one has by now: only a newer record of another host says so.
  */
 import test from 'ava';
-import { takenElsewhere } from '../../../../agent/sandboxes/moving/taken-elsewhere.ts';
+import { takenOverElsewhere } from '../../../../agent/sandboxes/moving/taken-over-elsewhere.ts';
 import { newAccountId, newHostId, newSandboxId } from '../../../../shared/ids.ts';
 import type { SandboxRecord } from '../../../../shared/schemas/sandbox-record.ts';
 
@@ -23,7 +23,7 @@ test('a newer record of another host counts, an older one and an own one do not'
   const sandboxes = {
     get: async (_: string, id: string) => published.get(id) as SandboxRecord | undefined,
   };
-  const found = await takenElsewhere({ hostId, sandboxes }, had);
+  const found = await takenOverElsewhere({ hostId, sandboxes }, had);
   t.deepEqual(
     found.map(({ of, by }) => [of.row.id, by]),
     [[taken, other]],

@@ -21,7 +21,7 @@ async function readReport(pipe: Socket): Promise<string> {
  * @param passed what it has from descriptor 4 on: descriptors of this process, or nothing
  * @throws Error with what the shim could not do; nothing of it runs then
  */
-export async function startKeeper(
+export async function startShim(
   program: string,
   args: readonly string[],
   passed: readonly (number | undefined)[],

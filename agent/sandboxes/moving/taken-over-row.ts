@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { isAtRest } from '../../../shared/sandbox-lifecycle.ts';
 import type { SandboxExecRow, SandboxRow } from '../../system/journal/sandbox-journal.ts';
 import { withoutHook } from '../../system/journal/unfinished-hook.ts';
-import type { CarriedRow } from './carried-sandbox.ts';
+import type { HandoverRow } from './handover-record.ts';
 
 /**
  * How far the revision of a sandbox leaps when it changes its host. The former host may have
@@ -14,8 +14,8 @@ const REVISIONS_AHEAD = 1_000;
 const LOST = 'the host that it ran on was lost';
 
 /** A sandbox that another host had, as this one goes on with it. Its machine runs nowhere. */
-export function takenRow(
-  carried: CarriedRow,
+export function takenOverRow(
+  carried: HandoverRow,
   { uid, hasCheckpoint }: { readonly uid: number; readonly hasCheckpoint: boolean },
 ): SandboxRow {
   return {
@@ -32,15 +32,15 @@ export function takenRow(
 
 /**
  * Whether the record beside a machine is still that of its former owner, which may be this host,
- * too: the journal has the sandbox by {@link takenRow}, but perhaps not its commands.
+ * too: the journal has the sandbox by {@link takenOverRow}, but perhaps not its commands.
  */
 export const isUnfinished = (
   { revision }: Pick<SandboxRow, 'revision'>,
-  carried: Pick<CarriedRow, 'revision'>,
+  carried: Pick<HandoverRow, 'revision'>,
 ): boolean => revision >= carried.revision + REVISIONS_AHEAD;
 
 /** A command of such a sandbox: what still ran has ended with its host. */
-export function takenExec(
+export function takenOverExec(
   exec: SandboxExecRow,
   { state }: Pick<SandboxRow, 'state'>,
 ): SandboxExecRow {
@@ -63,7 +63,7 @@ type Rest = Pick<SandboxRow, 'state'> &
  * The state in which it rests. A checkpoint that is whole decides: it is made durable before its
  * machine ends, and made invalid before a machine runs from it.
  */
-function restOf(carried: CarriedRow, hasCheckpoint: boolean): Rest {
+function restOf(carried: HandoverRow, hasCheckpoint: boolean): Rest {
   const { state, checkpoint = randomUUID() } = carried;
   if (isAtRest(state)) return { state };
   if (hasCheckpoint && state !== 'pending_start') return { state: 'paused', checkpoint };

@@ -6,17 +6,17 @@ import type { SandboxJournal, SandboxRow } from '../../system/journal/sandbox-jo
 import { failpoint } from '../../system/failpoint.ts';
 import { renewFiles } from '../../system/renew-files.ts';
 import type { MachineDriver } from '../../machines/driver.ts';
-import type { CarriedSandbox } from './carried-sandbox.ts';
+import type { HandoverRecord } from './handover-record.ts';
 import { FailedAttempts } from './failed-attempts.ts';
-import type { SandboxCarrier } from './sandbox-carrier.ts';
-import { takenRow, wasLostRunning } from './taken-sandbox.ts';
+import type { HandoverStore } from './handover-store.ts';
+import { takenOverRow, wasLostRunning } from './taken-over-row.ts';
 import type { SandboxActor } from '../lifecycle/sandbox-actor.ts';
 import type { HostedSandboxes } from '../lifecycle/hosted-sandboxes.ts';
 import type { UidPool } from '../holds/uid-pool.ts';
 
-export interface SandboxAdopterDeps {
+export interface SandboxTakeoverDeps {
   readonly hostId: string;
-  readonly carrier: SandboxCarrier;
+  readonly handover: HandoverStore;
   readonly registry: HostedSandboxes;
   readonly driver: MachineDriver;
   readonly journal: SandboxJournal;
@@ -28,15 +28,15 @@ export interface SandboxAdopterDeps {
 /** Over a quarter of an hour, so that a lease on a disk lapses, or room is made, meanwhile. */
 const STARTS = { pauses: { min: 1_000, max: 60_000 }, max: 20 } as const;
 /** Within about a minute: after that another host may have more luck. */
-const ADOPTIONS = { pauses: { min: 1_000, max: 30_000 }, max: 7 } as const;
+const TAKEOVERS = { pauses: { min: 1_000, max: 30_000 }, max: 7 } as const;
 /** For how long this host leaves alone what it could not go on with. */
 const LEFT_ALONE_MS = 600_000;
 
 /** Takes sandboxes over from other hosts. */
-export class SandboxAdopter {
-  readonly #deps: SandboxAdopterDeps;
+export class SandboxTakeover {
+  readonly #deps: SandboxTakeoverDeps;
   /** By VM id: they lie in this host's directory, and its journal has them not. */
-  readonly #adoptions = new FailedAttempts(ADOPTIONS.pauses, ADOPTIONS.max);
+  readonly #takeovers = new FailedAttempts(TAKEOVERS.pauses, TAKEOVERS.max);
   /** By id of the sandbox. */
   readonly #starts = new FailedAttempts(STARTS.pauses, STARTS.max);
   /**
@@ -44,7 +44,7 @@ export class SandboxAdopter {
    */
   readonly #leftAlone = new Map<string, number>();
 
-  constructor(deps: SandboxAdopterDeps) {
+  constructor(deps: SandboxTakeoverDeps) {
     this.#deps = deps;
   }
 
@@ -52,23 +52,23 @@ export class SandboxAdopter {
    * Goes on with everything whose taking a former agent of this host began.
    * @param owned the machines of sandboxes and snapshots that the journal has
    */
-  async continueTaking(owned: ReadonlySet<string>): Promise<void> {
-    const { carrier, registry } = this.#deps;
+  async continueTakeovers(owned: ReadonlySet<string>): Promise<void> {
+    const { handover, registry } = this.#deps;
     for (const actor of registry.actors.filter(({ isPlaced }) => isPlaced)) {
-      await carrier.finishTaking(actor.row);
+      await handover.finishTakeover(actor.row);
       await this.#startIfLost(actor);
     }
-    for (const vmId of await carrier.storage.list()) {
-      if (!owned.has(vmId)) await this.adopt(vmId);
+    for (const vmId of await handover.storage.list()) {
+      if (!owned.has(vmId)) await this.takeOver(vmId);
     }
-    for (const id of await carrier.released()) registry.noteMoved(id);
+    for (const id of await handover.released()) registry.noteMoved(id);
   }
 
   /**
    * How many sandboxes wait for another attempt: to go on with them, or to start them after a loss.
    */
   get failing(): { readonly adopt: number; readonly start: number } {
-    return { adopt: this.#adoptions.size, start: this.#starts.size };
+    return { adopt: this.#takeovers.size, start: this.#starts.size };
   }
 
   /**
@@ -83,10 +83,10 @@ export class SandboxAdopter {
 
   /** Repeats what has failed, once that is due. */
   async repeatFailed(): Promise<void> {
-    const { carrier, registry } = this.#deps;
-    for (const vmId of this.#adoptions.due) {
-      if (await carrier.storage.has(vmId)) await this.adopt(vmId);
-      else this.#adoptions.forget(vmId);
+    const { handover, registry } = this.#deps;
+    for (const vmId of this.#takeovers.due) {
+      if (await handover.storage.has(vmId)) await this.takeOver(vmId);
+      else this.#takeovers.forget(vmId);
     }
     for (const id of this.#starts.due) {
       const actor = registry.actors.find((each) => each.id === id);
@@ -96,29 +96,29 @@ export class SandboxAdopter {
   }
 
   /**
-   * Goes on with a sandbox that another host had and whose machine's directory is here by now. May
-   * be repeated after a crash. A failure is repeated some times; then the machine is given up for
+   * Takes over a sandbox that another host had and whose machine's directory is here by now. May be
+   * repeated after a crash. A failure is repeated some times; then the machine is released to
    * others.
    * @returns false when what lies there is none, or cannot be read
    */
-  async adopt(vmId: string): Promise<boolean> {
+  async takeOver(vmId: string): Promise<boolean> {
     const { registry, log } = this.#deps;
     let actor: SandboxActor | undefined;
     try {
       actor = await this.#insert(vmId);
     } catch (error) {
-      const isRepeated = this.#adoptions.add(vmId);
+      const isRepeated = this.#takeovers.add(vmId);
       log.error({ vmId, isRepeated, err: toError(error) }, 'sandbox:adoptFailed');
-      if (!isRepeated) await this.#giveBack(vmId);
+      if (!isRepeated) await this.#releaseFailed(vmId);
       return false;
     }
-    this.#adoptions.forget(vmId);
+    this.#takeovers.forget(vmId);
     if (actor === undefined) {
       log.error({ vmId }, 'sandbox:notAdopted');
       return false;
     }
     await actor.recover();
-    registry.noteBack(actor.id);
+    registry.noteReturned(actor.id);
     await actor.republish();
     await this.#startIfLost(actor);
     return true;
@@ -126,20 +126,20 @@ export class SandboxAdopter {
 
   /** Makes the sandbox this host's. @returns undefined when it is none that this host lacks */
   async #insert(vmId: string): Promise<SandboxActor | undefined> {
-    const { carrier, registry, driver, journal, uids, log } = this.#deps;
-    const carried = await carrier.read(carrier.storage.directoryOf(vmId), vmId);
+    const { handover, registry, driver, journal, uids, log } = this.#deps;
+    const carried = await handover.read(handover.storage.directoryOf(vmId), vmId);
     if (carried === undefined || registry.has(carried.row.id)) return undefined;
-    await carrier.readExecs(carried.row); // Not taken yet while they cannot be read.
+    await handover.readExecs(carried.row); // Not taken yet while they cannot be read.
     const uid = uids.take();
     let row: SandboxRow;
     try {
       await driver.receive?.({ vmId, uid });
       if (!isAtRest(carried.row.state)) {
-        const { directory } = carrier.outputOf({ vmId });
+        const { directory } = handover.outputOf({ vmId });
         await failpoint('renew output', () => renewFiles(directory));
         await this.#freeDisks(carried);
       }
-      row = takenRow(carried.row, { uid, hasCheckpoint: await driver.hasCheckpoint(vmId) });
+      row = takenOverRow(carried.row, { uid, hasCheckpoint: await driver.hasCheckpoint(vmId) });
       await failpoint('journal taken', () => journal.insert(row));
     } catch (error) {
       uids.release(uid);
@@ -148,7 +148,7 @@ export class SandboxAdopter {
     registry.noteMoved(row.id); // Nobody finds it here before it is recovered.
     const actor = registry.add(row);
     log.info({ sandboxId: row.id, vmId, from: carried.hostId, state: row.state }, 'sandbox:moved');
-    await carrier.finishTaking(row);
+    await handover.finishTakeover(row);
     await registry.holdImage(row);
     return actor;
   }
@@ -157,7 +157,7 @@ export class SandboxAdopter {
    * Frees the disks that the lost host holds for the sandbox, whose machine runs no more. A host
    * that has one attached all the same is shut out of the storage before this one mounts it.
    */
-  async #freeDisks({ hostId, row }: CarriedSandbox): Promise<void> {
+  async #freeDisks({ hostId, row }: HandoverRecord): Promise<void> {
     const { diskLeases, log } = this.#deps;
     for (const { diskId } of row.config.mounts ?? []) {
       const disk = { accountId: row.accountId, diskId };
@@ -167,28 +167,28 @@ export class SandboxAdopter {
   }
 
   /**
-   * Gives everything up that this host has taken and not gone on with, since it is to be empty.
-   * @param isWanted asked before each: once it answers false, nothing further is given up
+   * Releases every machine that this host has taken and could not continue: it is to be empty.
+   * @param isWanted asked before each: once it answers false, nothing further is released
    */
-  async giveAllBack(isWanted: () => boolean): Promise<void> {
-    for (const vmId of this.#adoptions.ids) {
+  async releaseAllFailed(isWanted: () => boolean): Promise<void> {
+    for (const vmId of this.#takeovers.ids) {
       if (!isWanted()) return;
-      await this.#giveBack(vmId);
+      await this.#releaseFailed(vmId);
     }
   }
 
-  async #giveBack(vmId: string): Promise<void> {
-    const { carrier, log } = this.#deps;
+  async #releaseFailed(vmId: string): Promise<void> {
+    const { handover, log } = this.#deps;
     this.#leftAlone.set(vmId, performance.now() + LEFT_ALONE_MS);
     try {
-      if (await carrier.storage.release(vmId)) {
-        this.#adoptions.forget(vmId);
+      if (await handover.storage.release(vmId)) {
+        this.#takeovers.forget(vmId);
         return log.warn({ vmId }, 'sandbox:givenBack');
       }
     } catch (error) {
       log.error({ vmId, err: toError(error) }, 'sandbox:giveBackFailed');
     }
-    this.#adoptions.add(vmId);
+    this.#takeovers.add(vmId);
   }
 
   async #startIfLost(actor: SandboxActor): Promise<void> {

@@ -84,14 +84,14 @@ const Sandbox = Type.Object({
 const parseSandbox = compile(Sandbox);
 
 /** A row but for what it has of its host: user, slot and times of the host's clock. */
-export type CarriedRow = Omit<
+export type HandoverRow = Omit<
   SandboxRow,
   'uid' | 'slot' | 'runningSince' | 'expiresAt' | 'idleSince'
 >;
 
-export interface CarriedSandbox {
+export interface HandoverRecord {
   readonly hostId: string;
-  readonly row: CarriedRow;
+  readonly row: HandoverRow;
 }
 
 const contextOf = (vmId: string): string => `moving sandbox of ${vmId}`;
@@ -118,7 +118,7 @@ export async function readSandbox(
   directory: string,
   keys: Ring<Buffer>,
   vmId: string,
-): Promise<CarriedSandbox | undefined> {
+): Promise<HandoverRecord | undefined> {
   const sealed = await readIfThere(join(directory, FILE));
   if (sealed === undefined) return undefined;
   const text = unseal(keys, sealed, contextOf(vmId));
