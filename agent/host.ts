@@ -65,10 +65,10 @@ import {
   type SandboxParts,
 } from './sandboxes/open-sandboxes.ts';
 import type { ObserveStart } from './sandboxes/lifecycle/start-clock.ts';
-import { claimPlace, SharedStorage } from './sandboxes/moving/shared-storage.ts';
+import { claimStorage, SharedStorage } from './sandboxes/moving/shared-storage.ts';
 import { DiskBases } from './machines/qemu/disk/disk-bases.ts';
 import type { SharedMachines } from './machines/qemu/microvm-host.ts';
-import { ownPlaces } from './system/sandbox-places.ts';
+import { ownPaths } from './system/sandbox-paths.ts';
 
 /** This host's identity, held by this process alone until `release`. */
 export interface HostIdentity {
@@ -191,12 +191,12 @@ async function openSharedStorage(
 ): Promise<SharedStorage | undefined> {
   const storage = shared && (await SharedStorage.open(shared.directory, hostId));
   const rows = [await journal.sandboxes.list(), await journal.snapshots.list()].flat();
-  await claimPlace(dataDir, storage?.id, rows.length > 0);
+  await claimStorage(dataDir, storage?.id, rows.length > 0);
   return storage;
 }
 
 const sharedMachines = (storage: SharedStorage, hostId: string): SharedMachines => ({
-  bases: new DiskBases(storage.places.bases, hostId),
+  bases: new DiskBases(storage.paths.bases, hostId),
 });
 
 /** @throws Error when the host has sandboxes of another runtime, or cannot run any of this one */
@@ -219,16 +219,16 @@ async function openDriver(
   const hasNetwork = network !== undefined;
   if (runtime.kind === 'microvm') {
     const { hostId, dataDir, storage } = parts;
-    const places = storage?.places ?? ownPlaces(dataDir);
+    const sandboxPaths = storage?.paths ?? ownPaths(dataDir);
     const handleSecret = await openHandleSecret(encryptionKeys, {
-      path: places.handleSecret,
+      path: sandboxPaths.handleSecret,
       owner: storage?.id ?? hostId,
       hasSandboxes: storage === undefined && (await parts.journal.sandboxes.list()).length > 0,
     });
     const shared = storage && sharedMachines(storage, hostId);
     return MicrovmDriver.open(
       { ...runtime, ...common },
-      { ...parts, places, shared, handleSecret, hasNetwork },
+      { ...parts, sandboxPaths, shared, handleSecret, hasNetwork },
     );
   }
   const seccomp = await readSeccomp(seccompProfile, CAPABILITIES);

@@ -122,10 +122,10 @@ function openGateway(
   const principals = { disks: directory.disks, authenticator, tokens };
   const { disks: diskRegistry, storage } = host;
   const parts = { hostId, directory, principals, diskRegistry, storage };
-  const { places, public: outside } = config.http;
+  const { permits, public: outside } = config.http;
   const { trustedProxies } = config.http;
   const limits = {
-    requestsMax: places.objectRequests,
+    requestsMax: permits.objectRequests,
     proxies: outside.proxies,
     trustedProxies,
   };
@@ -300,7 +300,7 @@ async function start(config: AgentConfig): Promise<void> {
   const imageBuilds = await openImageBuilds(parts);
   const worker = openWorker(parts, imageBuilds, links, metrics);
   createClusterGauges(metrics.registry, { redis, ...directory, worker, links });
-  const data = new DataEndpoint({ disks, downloadsMax: config.http.places.downloads, log });
+  const data = new DataEndpoint({ disks, downloadsMax: config.http.permits.downloads, log });
   const files = new FilesEndpoint({ find: sandboxFinder(host), log });
   const gate = new PartRequestGate({ clusterSecrets: auth.clusterSecrets, hostId, log });
   const forwarder = new RequestForwarder(auth);

@@ -89,10 +89,10 @@ async function start(config: ControlConfig): Promise<void> {
   const jobs = new JobDispatch({ hub, nodeId, ...queues, seal: new JobSeal(clusterSecrets), log });
   const sessions = new ConsoleSessions({ ...config, ended: directory.endedSessions });
 
-  const { places, allowedOrigins, trustedProxies, ...limits } = config.http;
+  const { permits, allowedOrigins, trustedProxies, ...limits } = config.http;
   const { proxies } = limits.public;
   const files = new FilesProxy(auth);
-  const data = new DataProxy({ hub, auth, downloadsMax: places.downloads, proxies });
+  const data = new DataProxy({ hub, auth, downloadsMax: permits.downloads, proxies });
 
   const { registry, durations } = createControlMetrics({ redis, hub, directorySpace });
   ownProcessFaults(log, registry);
@@ -113,7 +113,7 @@ async function start(config: ControlConfig): Promise<void> {
   const deps = { nodeId, config, directory, connections, ...work };
   const forwarder = new RequestForwarder(auth);
   const proxied = { hub, forwarder, allowedOrigins, proxies, trustedProxies, durations, log };
-  const objects = new ObjectProxy({ ...proxied, requestsMax: places.objectRequests });
+  const objects = new ObjectProxy({ ...proxied, requestsMax: permits.objectRequests });
   const isCrowded = (): boolean => objects.isCrowded || data.isCrowded;
   const publicHttp = { ...http, isCrowded, isLeaving: () => leaving.hasBegun };
   const own = { ...publicHttp, ...OWN_ADDRESS, connections: limits.internal };

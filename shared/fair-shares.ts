@@ -11,8 +11,8 @@ interface Shares {
  * Whether a party that holds `held` may have one more while `free` are free. The limit is a
  * multiple of what is still free (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on
  * Networking 6(2), 1998): `perPartyMax` for a party that is alone, and less the more parties there
- * are. So a party that comes later finds a place, although places are never taken back. A party's
- * first place is never refused while one is free.
+ * are. So a party that comes later finds a permit, although permits are never taken back. A party's
+ * first permit is never refused while one is free.
  */
 export function isWithinShare({ count, perPartyMax }: Shares, held: number, free: number): boolean {
   if (free < 1) return false;
@@ -20,14 +20,14 @@ export function isWithinShare({ count, perPartyMax }: Shares, held: number, free
   return (held + 1) * (count - perPartyMax) <= perPartyMax * (free - 1);
 }
 
-/** A place that is held. Disposing it releases the place. */
-export type Place = Disposable;
+/** A permit that is held. Disposing it releases the permit. */
+export type Permit = Disposable;
 
-/** When this share of the places is taken, transfers that stand still get less time. */
+/** When this share of the permits is taken, transfers that stand still get less time. */
 const CROWDED_SHARE = 0.5;
 
 /**
- * A fixed number of places that are granted at once or refused; nobody waits for one. Each counts
+ * A fixed number of permits that are granted at once or refused; nobody waits for one. Each counts
  * against every party that uses it, such as an account, a share link and an address. A party that
  * is alone may hold half of them.
  */
@@ -48,8 +48,8 @@ export class FairShares {
     return this.#used >= this.#shares.count;
   }
 
-  /** Takes a place. @returns undefined when all are taken or one of the parties holds its share */
-  take(parties: readonly string[]): Place | undefined {
+  /** Takes a permit. @returns undefined when all are taken or one of the parties holds its share */
+  take(parties: readonly string[]): Permit | undefined {
     if (this.isFull || !parties.every((party) => this.#mayHold(party))) return undefined;
     let isHeld = true;
     this.#used += 1;

@@ -17,7 +17,7 @@ import { execBundle } from '../machines/oci/bundle.ts';
 import { type CgroupHost, killGroup, oomKills, removeCgroups } from '../system/cgroup.ts';
 import { type ContainerCommand, InitChannel } from './init-channel.ts';
 import { OutputPipe } from './output-pipe.ts';
-import type { OutputSink, OutputTail, TailPlace } from './output-tail.ts';
+import type { OutputSink, OutputTail, TailStorage } from './output-tail.ts';
 import type { ContainerUsers, UserRanges } from '../machines/oci/container-users.ts';
 import { makeDirectories, mountScratch, removeScratch, scratchPaths } from './scratch.ts';
 import type { SeccompProfile } from '../machines/oci/seccomp.ts';
@@ -39,7 +39,7 @@ export interface ContainerHost {
   /** Undefined where the kernel does not support it: root inside is then root of the host. */
   readonly userRanges: UserRanges | undefined;
   /** Where output that is too long for memory is kept. */
-  readonly tails: TailPlace;
+  readonly tails: TailStorage;
 }
 
 /** A disk, or a directory of one, as a command sees it. */
@@ -72,7 +72,7 @@ export interface ContainerExit {
 
 const EXIT_KILLED = 137;
 
-function openOutputs(tails: TailPlace): [stdout: OutputPipe, stderr: OutputPipe] {
+function openOutputs(tails: TailStorage): [stdout: OutputPipe, stderr: OutputPipe] {
   const stdout = new OutputPipe(SCHEMA_LIMITS.outputBytesPerStreamMax, tails);
   try {
     return [stdout, new OutputPipe(SCHEMA_LIMITS.outputBytesPerStreamMax, tails)];

@@ -3,7 +3,7 @@ import { Socket } from 'node:net';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import { toError } from '../../shared/errors.ts';
 import { native } from '../native/native.ts';
-import { type OutputSink, OutputTail, type TailPlace } from './output-tail.ts';
+import { type OutputSink, OutputTail, type TailStorage } from './output-tail.ts';
 
 /**
  * A stream that a container writes to and the agent reads from. A real pipe, not a socket, so that
@@ -26,8 +26,8 @@ export class OutputPipe {
   #end = Infinity;
   #failure: Error | undefined;
 
-  constructor(bytesMax: number, place: TailPlace) {
-    this.tail = new OutputTail(bytesMax, place);
+  constructor(bytesMax: number, storage: TailStorage) {
+    this.tail = new OutputTail(bytesMax, storage);
     this.#sink = this.tail;
     [this.#readFd, this.writeFd] = native.pipe();
     this.#socket = new Socket({ fd: this.#readFd, readable: true, writable: false });

@@ -11,7 +11,7 @@ export interface OutputSink {
 /** Most commands write less than this and need no file. */
 const MEMORY_BYTES = 256 * 1024;
 
-export interface TailPlace {
+export interface TailStorage {
   /** Where files are created; each is unlinked as soon as it is open, so none can be left over. */
   readonly directory: string;
   readonly turns: OutputTurns;
@@ -23,16 +23,16 @@ export interface TailPlace {
  */
 export class OutputTail implements OutputSink {
   readonly #bytesMax: number;
-  readonly #place: TailPlace;
+  readonly #storage: TailStorage;
   #chunks: Buffer[] = [];
   #file: FileHandle | undefined;
   /** Bytes written in total. */
   #bytes = 0;
   #closed = false;
 
-  constructor(bytesMax: number, place: TailPlace) {
+  constructor(bytesMax: number, storage: TailStorage) {
     this.#bytesMax = bytesMax;
-    this.#place = place;
+    this.#storage = storage;
   }
 
   get keptBytes(): number {
@@ -50,7 +50,7 @@ export class OutputTail implements OutputSink {
       this.#bytes += chunk.length;
       return undefined;
     }
-    return this.#place.turns.run(chunk.length, () => this.#append(chunk));
+    return this.#storage.turns.run(chunk.length, () => this.#append(chunk));
   }
 
   /** Reads the kept bytes. Call it after the last write. */
@@ -90,7 +90,7 @@ export class OutputTail implements OutputSink {
   }
 
   async #openFile(): Promise<FileHandle> {
-    const path = join(this.#place.directory, newJobId());
+    const path = join(this.#storage.directory, newJobId());
     const file = await open(path, 'wx+', 0o600);
     await unlink(path);
     const kept = Buffer.concat(this.#chunks);

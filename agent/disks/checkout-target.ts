@@ -21,7 +21,7 @@ export interface CheckoutTarget extends Checkout {
    * Absolute paths within the disk that the checkout covers, one character for each byte: the path
    * that was asked for, the one it resolved to, and where the file or directory is by now.
    */
-  places(): string[];
+  paths(): string[];
 }
 
 /** A target that is held open, so that renames can be followed. */
@@ -43,11 +43,11 @@ export async function openCheckoutTarget(
   try {
     const asked = path === '' ? [] : [`/${Buffer.from(path).toString('latin1')}`];
     const inodeId = Number((await statFile(fd, { bigint: true })).ino);
-    const fixed = [...asked, ...placeOf(contents, fd)];
+    const fixed = [...asked, ...pathsOf(contents, fd)];
     return {
       ...checkout,
       inodeId,
-      places: () => [...fixed, ...placeOf(contents, fd)],
+      paths: () => [...fixed, ...pathsOf(contents, fd)],
       [Symbol.asyncDispose]: () => closeFile(fd),
     };
   } catch (error) {
@@ -60,12 +60,12 @@ export async function openCheckoutTarget(
  * Where the open file or directory is now, which the kernel knows without reading the disk. Nowhere
  * when it was deleted, or when its path is longer than the kernel can say.
  */
-function placeOf(contents: string, fd: number): string[] {
+function pathsOf(contents: string, fd: number): string[] {
   const root = Buffer.from(contents).toString('latin1');
   try {
-    const place = readlinkSync(`/proc/self/fd/${fd}`, 'buffer').toString('latin1');
-    if (place === root) return [''];
-    return place.startsWith(`${root}/`) ? [place.slice(root.length)] : [];
+    const path = readlinkSync(`/proc/self/fd/${fd}`, 'buffer').toString('latin1');
+    if (path === root) return [''];
+    return path.startsWith(`${root}/`) ? [path.slice(root.length)] : [];
   } catch (error) {
     if (errnoOf(error) === 'ENAMETOOLONG') return [];
     throw error;

@@ -1,7 +1,7 @@
 import { AppError } from '../../shared/errors.ts';
 import type { Delegation } from '../../shared/jobs/disk-kinds.ts';
 import type { CheckoutTarget } from './checkout-target.ts';
-import { PlaceTree } from './place-tree.ts';
+import { PathTree } from './path-tree.ts';
 
 /** Everything that one client checks out of a disk. */
 export interface CheckoutRequest {
@@ -21,7 +21,7 @@ interface Entry extends CheckoutRequest {
 /**
  * The exclusive checkouts of a disk's files and directories, kept by the disk's lease holder,
  * through which all uses of the disk go. A checkout of a path excludes every other checkout of that
- * path, of its parents, and of anything beneath it; see {@link CheckoutTarget.places} for what
+ * path, of its parents, and of anything beneath it; see {@link CheckoutTarget.paths} for what
  * counts as a path. Writers that check nothing out are not held back (docs/architecture.md,
  * Delegations).
  *
@@ -126,20 +126,19 @@ export class Delegations {
 }
 
 class TakenTargets {
-  readonly #places = new PlaceTree();
+  readonly #paths = new PathTree();
   readonly #inodes = new Set<number>();
 
   add(targets: readonly CheckoutTarget[]): void {
     for (const target of targets) {
       this.#inodes.add(target.inodeId);
-      for (const place of target.places()) this.#places.add(place);
+      for (const path of target.paths()) this.#paths.add(path);
     }
   }
 
   overlaps(target: CheckoutTarget): boolean {
     return (
-      this.#inodes.has(target.inodeId) ||
-      target.places().some((place) => this.#places.overlaps(place))
+      this.#inodes.has(target.inodeId) || target.paths().some((path) => this.#paths.overlaps(path))
     );
   }
 }

@@ -76,8 +76,8 @@ export class DiskActor {
     this.#layout = layoutOf(this.#target);
     const { files, calls, loops, onMounted, log } = deps;
     const held = paths.heldDisk(deps.runDir, disk.diskId);
-    const places = { image: files.imagePath(disk.diskId), target: this.#target, held };
-    this.#storage = new DiskStorage({ ...disk, ...places, calls, loops, onMounted, log });
+    const locations = { image: files.imagePath(disk.diskId), target: this.#target, held };
+    this.#storage = new DiskStorage({ ...disk, ...locations, calls, loops, onMounted, log });
     this.#idle = { accountId: disk.accountId, detachIdle: () => this.#detachIdle() };
     this.#holders = new DiskHolders({
       ...{ disk, storage: this.#storage, leases: deps.directory.diskLeases },

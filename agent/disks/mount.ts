@@ -142,13 +142,13 @@ export async function isImageFree(image: string): Promise<boolean> {
  * Whether this host itself has the image attached. The lock does not tell whose it is, but the loop
  * device does by its number. A second host on this machine may have the same numbers: it has the
  * device mounted at a place of its own.
- * @param places where this host mounts the image
+ * @param targets where this host mounts the image
  * @throws AppError `unavailable` when the storage fails, `not_found` when it has no image
  */
 export async function isAttachedHere(
   image: string,
   firstLoop: number,
-  places: readonly string[],
+  targets: readonly string[],
 ): Promise<boolean> {
   let name: string;
   try {
@@ -160,7 +160,7 @@ export async function isAttachedHere(
   if (name === '') return false;
   const mounts = await mountsOf(`/dev/${name}`);
   // A mount that was given up lazily is in use, and in no list.
-  return mounts.length === 0 || mounts.some((target) => places.includes(target));
+  return mounts.length === 0 || mounts.some((target) => targets.includes(target));
 }
 
 /**

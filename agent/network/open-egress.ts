@@ -35,7 +35,7 @@ export interface EgressParts {
 export async function openEgress(parts: EgressParts): Promise<EgressProxy> {
   const { hostId, dataDir, groups, network, uidBase, trustedCertificates, leased, log } = parts;
   return EgressProxy.open({
-    place: {
+    proxy: {
       ...egressGroup(groups),
       control: paths.egressControl(dataDir),
       errorLog: paths.egressErrors(dataDir),

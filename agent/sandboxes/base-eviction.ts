@@ -5,7 +5,7 @@ import type { Logger } from '../../shared/log.ts';
 import type { StorageWatch } from '../../shared/storage-watch.ts';
 import type { SharedBases } from '../machines/driver.ts';
 import type { HostWatch } from './moving/host-watch.ts';
-import type { Place, SharedStorage } from './moving/shared-storage.ts';
+import type { MachineFolder, SharedStorage } from './moving/shared-storage.ts';
 
 export interface BaseEvictionDeps {
   readonly bases: SharedBases;
@@ -89,17 +89,17 @@ export class BaseEviction {
     return waitsFor !== '';
   }
 
-  async #keepAll(place?: Place): Promise<void> {
+  async #keepAll(folder?: MachineFolder): Promise<void> {
     const { bases, shared } = this.#deps;
-    for (const vmId of await shared.list(place)) {
-      await bases.keep(shared.directoryOf(vmId, place)).catch(ignoring('ENOENT'));
+    for (const vmId of await shared.list(folder)) {
+      await bases.keep(shared.directoryOf(vmId, folder)).catch(ignoring('ENOENT'));
     }
     await shared.check(); // Where nothing is mounted, nothing is found.
   }
 
   get #isTight(): boolean {
     const { storage, shared } = this.#deps;
-    const space = storage.spaceOf(shared.places.directory);
+    const space = storage.spaceOf(shared.paths.directory);
     return space !== undefined && space.freeBytes < storage.reserveBytes * RESERVES_FREE;
   }
 }

@@ -21,7 +21,7 @@ export const watchSandboxes = (
 ): StorageWatch =>
   new StorageWatch({
     name: 'the storage of sandboxes',
-    directories: [dataDir, ...(shared === undefined ? [] : [shared.places.directory])],
+    directories: [dataDir, ...(shared === undefined ? [] : [shared.paths.directory])],
     check: async () => {
       await shared?.check();
       await journal.check();

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Directory } from '../../shared/directory/directory.ts';
 import type { KeyedRequest } from '../../shared/directory/idempotency-keys.ts';
 import { AppError, type ErrorCode, errorCodes } from '../../shared/errors.ts';
-import type { FairShares, Place } from '../../shared/fair-shares.ts';
+import type { FairShares, Permit } from '../../shared/fair-shares.ts';
 import { DIRECTORY_LIMITS } from '../../shared/directory/limits.ts';
 import { HTTP_LIMITS } from './limits.ts';
 import { seal, sha256, tryUnseal } from '../../shared/secrets.ts';
@@ -23,7 +23,7 @@ export interface KeyedCall {
   readonly requestId: string;
   /** Aborted when the caller hangs up; only the wait for another request's answer ends then. */
   readonly signal: AbortSignal;
-  /** Places for requests of this node that wait for another request's answer. */
+  /** Permits for requests of this node that wait for another request's answer. */
   readonly waits: FairShares;
 }
 
@@ -140,9 +140,9 @@ async function keep(
     .catch(() => undefined);
 }
 
-function takePlace({ waits, accountId }: KeyedCall): Place {
-  const place = waits.take([accountId]);
-  if (place !== undefined) return place;
+function takePermit({ waits, accountId }: KeyedCall): Permit {
+  const permit = waits.take([accountId]);
+  if (permit !== undefined) return permit;
   const waiting = 'requests wait for the answers to others with the same Idempotency-Key';
   if (waits.isFull) throw new AppError('unavailable', `too many ${waiting}; try again`);
   throw new AppError('rate_limited', `too many of the account's ${waiting}; try again`);
@@ -155,7 +155,7 @@ async function untilAnswered(
   keyHash: string,
   first: KeyedRequest,
 ): Promise<KeyedRequest | undefined> {
-  using _place = takePlace(call);
+  using _permit = takePermit(call);
   const begunAt = performance.now();
   let present: KeyedRequest | undefined = first;
   let nodeSeenAt = begunAt;

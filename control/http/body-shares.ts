@@ -1,5 +1,5 @@
 import { AppError } from '../../shared/errors.ts';
-import { FairShares, type Place } from '../../shared/fair-shares.ts';
+import { FairShares, type Permit } from '../../shared/fair-shares.ts';
 import { HTTP_LIMITS } from './limits.ts';
 
 /** The bytes that a request's body takes here. Disposing them gives them back. */
@@ -24,7 +24,7 @@ export class BodyShares {
 
   /** For one request; nothing is held before it grows. */
   begin(accountId: string): HeldBody {
-    const held: Place[] = [];
+    const held: Permit[] = [];
     return {
       growTo: (bytes) => {
         const wanted = Math.ceil(
@@ -38,7 +38,7 @@ export class BodyShares {
     };
   }
 
-  #take(accountId: string): Place {
+  #take(accountId: string): Permit {
     const piece = this.#pieces.take([accountId]);
     if (piece !== undefined) return piece;
     if (this.#pieces.isFull) {

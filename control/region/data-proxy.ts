@@ -6,7 +6,7 @@ import {
   FILE_REQUEST_HEADERS,
 } from '../../shared/links/data-protocol.ts';
 import { whenClosed } from '../../shared/http/send-request.ts';
-import { FairShares, type Place } from '../../shared/fair-shares.ts';
+import { FairShares, type Permit } from '../../shared/fair-shares.ts';
 import { AppError, errnoOf, toError } from '../../shared/errors.ts';
 import { LIMITS } from '../../shared/limits.ts';
 import { checkTaken, type PartAuth, PartRequests } from '../../shared/links/part-requests.ts';
@@ -49,12 +49,12 @@ export interface DataProxyOptions {
 export class DataProxy {
   readonly #hub: Pick<KnownHosts, 'find'>;
   readonly #requests: PartRequests;
-  readonly #places: FairShares;
+  readonly #permits: FairShares;
   readonly #proxies: readonly string[];
 
   constructor({ hub, auth, downloadsMax, proxies }: DataProxyOptions) {
     this.#hub = hub;
-    this.#places = new FairShares(downloadsMax);
+    this.#permits = new FairShares(downloadsMax);
     this.#proxies = proxies;
     this.#requests = new PartRequests(auth, FREE_SOCKETS_PER_HOST);
   }
@@ -65,31 +65,35 @@ export class DataProxy {
    *   `no_capacity` and `rate_limited` when too many downloads are open
    */
   async open(call: FileCall): Promise<IncomingMessage> {
-    const place = this.#takePlace(call);
+    const permit = this.#takePermit(call);
     try {
       const answer = await this.#ask(call);
-      whenClosed(answer, () => place[Symbol.dispose]());
+      whenClosed(answer, () => permit[Symbol.dispose]());
       return answer;
     } catch (error) {
-      place[Symbol.dispose]();
+      permit[Symbol.dispose]();
       throw error;
     }
   }
 
-  /** All places are taken, so transfers that stall keep others out. */
+  /** All permits are taken, so transfers that stall keep others out. */
   get isCrowded(): boolean {
-    return this.#places.isCrowded;
+    return this.#permits.isCrowded;
   }
 
   close(): void {
     this.#requests.close();
   }
 
-  #takePlace({ accountId, diskId, key, address }: FileCall): Place {
+  #takePermit({ accountId, diskId, key, address }: FileCall): Permit {
     const parties = addressParties(this.#proxies, address);
-    const place = this.#places.take([...parties, `account ${accountId}`, `link ${diskId} ${key}`]);
-    if (place !== undefined) return place;
-    if (this.#places.isFull) throw new AppError('no_capacity', 'too many downloads; try again');
+    const permit = this.#permits.take([
+      ...parties,
+      `account ${accountId}`,
+      `link ${diskId} ${key}`,
+    ]);
+    if (permit !== undefined) return permit;
+    if (this.#permits.isFull) throw new AppError('no_capacity', 'too many downloads; try again');
     throw new AppError('rate_limited', 'too many downloads of this file or by you; try again');
   }
 

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { AppError, toError } from '../../shared/errors.ts';
-import { FairShares, type Place } from '../../shared/fair-shares.ts';
+import { FairShares, type Permit } from '../../shared/fair-shares.ts';
 import { framingOf } from '../../shared/http/http-framing.ts';
 import { awaitAnswer, whenClosed } from '../../shared/http/send-request.ts';
 import { REGION_LIMITS } from './limits.ts';
@@ -41,16 +41,16 @@ export class FilesProxy {
    *   when something may have been changed by then, `cancelled`, `no_capacity`, `rate_limited`
    */
   async open(call: FilesCall): Promise<IncomingMessage> {
-    const place = this.#takePlace(call);
+    const permit = this.#takePermit(call);
     try {
       const answer = await this.#send(call).catch((error: unknown) => {
         throw toFailure(call, toError(error));
       });
       checkTaken(answer);
-      whenClosed(answer, () => place[Symbol.dispose]());
+      whenClosed(answer, () => permit[Symbol.dispose]());
       return answer;
     } catch (error) {
-      place[Symbol.dispose]();
+      permit[Symbol.dispose]();
       throw error;
     }
   }
@@ -59,11 +59,11 @@ export class FilesProxy {
     this.#requests.close();
   }
 
-  #takePlace({ accountId, sandboxId, operation }: FilesCall): Place {
-    const places = operation.type === 'watch' ? this.#watches : this.#transfers;
-    const place = places.take([`account ${accountId}`, `sandbox ${sandboxId}`]);
-    if (place !== undefined) return place;
-    if (places.isFull) throw new AppError('no_capacity', 'too many files are read; try again');
+  #takePermit({ accountId, sandboxId, operation }: FilesCall): Permit {
+    const permits = operation.type === 'watch' ? this.#watches : this.#transfers;
+    const permit = permits.take([`account ${accountId}`, `sandbox ${sandboxId}`]);
+    if (permit !== undefined) return permit;
+    if (permits.isFull) throw new AppError('no_capacity', 'too many files are read; try again');
     throw new AppError('rate_limited', 'the account reads or writes too many files; try again');
   }
 

@@ -45,16 +45,16 @@ export const isObjectPath = (url: string): boolean => /^\/dsk-[0-9a-f]{16}(?:[/?
 /** Passes the object API on the REST origin to a host; which one does not matter to it. */
 export class ObjectProxy {
   readonly #options: ObjectProxyOptions;
-  readonly #places: FairShares;
+  readonly #permits: FairShares;
 
   constructor(options: ObjectProxyOptions) {
     this.#options = options;
-    this.#places = new FairShares(options.requestsMax);
+    this.#permits = new FairShares(options.requestsMax);
   }
 
   /** All places are taken, so transfers that stall keep others out. */
   get isCrowded(): boolean {
-    return this.#places.isCrowded;
+    return this.#permits.isCrowded;
   }
 
   /** Never throws. */
@@ -102,8 +102,8 @@ export class ObjectProxy {
     const isAdmitted = admitOrigin(request, response, allowedOrigins);
     if (isAdmitted && isPreflight(request)) return allowPreflight(request, response);
     const address = clientAddress(request, trustedProxies);
-    using place = this.#places.take(addressParties(proxies, address));
-    if (place === undefined) throw new AppError('rate_limited', 'too many requests');
+    using permit = this.#permits.take(addressParties(proxies, address));
+    if (permit === undefined) throw new AppError('rate_limited', 'too many requests');
     const [host] = rankHosts(hub, []);
     if (host === undefined) throw new AppError('no_capacity', 'no host is available now');
     const origin = { address, hopsLeft: '1' } as const;

@@ -35,12 +35,12 @@ interface Entry {
   readonly event: ActivityEvent;
 }
 
-type Place = Pick<Entry, 'entryId' | 'stream'>;
+type Position = Pick<Entry, 'entryId' | 'stream'>;
 
-const encodeCursor = ({ entryId, stream }: Place): string =>
+const encodeCursor = ({ entryId, stream }: Position): string =>
   Buffer.from(entryId + STREAMS[stream].mark).toString('base64url');
 
-function decodeCursor(cursor: string): Place {
+function decodeCursor(cursor: string): Position {
   const text = Buffer.from(cursor, 'base64url').toString('utf8');
   const [, entryId = '', mark = ''] = /^(\d{1,16}-\d{1,16})(-[a-z])?$/u.exec(text) ?? [];
   const stream = ORDER.find((each) => STREAMS[each].mark === mark);
@@ -121,7 +121,10 @@ export class Activity {
   }
 
   /** All streams together. */
-  async *#entries(accountId: string, after: Place | undefined): AsyncGenerator<Entry, undefined> {
+  async *#entries(
+    accountId: string,
+    after: Position | undefined,
+  ): AsyncGenerator<Entry, undefined> {
     const streams = ORDER.map((stream, at) => {
       if (after === undefined) return this.#read(accountId, stream, '+');
       // Streams behind the cursor's own still have their entries of its moment to list.

@@ -12,7 +12,7 @@ export function descriptorLimit(): number {
 }
 
 /** How many transfers a process serves at the same time when it has enough descriptors. */
-export interface PlacesMax {
+export interface PermitsMax {
   readonly objectRequests: number;
   readonly downloads: number;
 }
@@ -35,7 +35,7 @@ export interface DescriptorShares {
  * Divides the descriptors so that connections, however many arrive, leave at least a quarter to the
  * process itself: journal, disks, containers, machines, links and Redis.
  */
-export const shareDescriptors = (limit: number, most: PlacesMax): DescriptorShares => ({
+export const shareDescriptors = (limit: number, most: PermitsMax): DescriptorShares => ({
   publicConnections: Math.min(LIMITS.connectionsMax, Math.floor((limit * 3) / 8)),
   ingressConnections: Math.min(LIMITS.connectionsMax, Math.floor(limit / 16)),
   internalConnections: Math.min(LIMITS.connectionsMax, Math.floor(limit / 4)),

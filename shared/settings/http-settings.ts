@@ -1,6 +1,6 @@
 import type { Static } from 'typebox';
 import type { ConnectionLimits } from '../http/connections.ts';
-import { descriptorLimit, type PlacesMax, shareDescriptors } from '../http/descriptors.ts';
+import { descriptorLimit, type PermitsMax, shareDescriptors } from '../http/descriptors.ts';
 import { LIMITS } from '../limits.ts';
 import type { HttpSettingTexts } from './cluster-settings.ts';
 import { refuseProblems } from './read-settings.ts';
@@ -15,7 +15,7 @@ export interface HttpSettings {
   /** Limits of the public port behind the hostnames of sandboxes' ports. */
   readonly ingress: ConnectionLimits;
   /** How many requests of the object API and downloads by share link may run at the same time. */
-  readonly places: PlacesMax;
+  readonly permits: PermitsMax;
   /** Origins whose pages may read answers of the public port, besides what disks allow. */
   readonly allowedOrigins: readonly string[];
   /** Addresses and CIDR blocks of proxies whose `X-Forwarded-For` is believed. */
@@ -32,7 +32,7 @@ const INTERNAL_PATIENCE = 3;
  * @param most how many transfers to serve at the same time if there are enough descriptors
  * @throws ConfigurationError when a limit is more than the descriptors allow
  */
-export function readHttpSettings(settings: HttpSettingValues, most: PlacesMax): HttpSettings {
+export function readHttpSettings(settings: HttpSettingValues, most: PermitsMax): HttpSettings {
   const descriptors = shareDescriptors(descriptorLimit(), most);
   const bounds = {
     // More connections than this could take the descriptors that the process itself needs.
@@ -56,7 +56,7 @@ export function readHttpSettings(settings: HttpSettingValues, most: PlacesMax): 
   return {
     allowedOrigins: settings.ALLOWED_ORIGINS,
     trustedProxies,
-    places: {
+    permits: {
       objectRequests: settings.OBJECT_REQUESTS_MAX ?? descriptors.objectRequests,
       downloads: settings.DOWNLOADS_MAX ?? descriptors.downloads,
     },

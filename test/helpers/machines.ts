@@ -4,7 +4,7 @@ import { access, readdir, readFile, rm, statfs, writeFile } from 'node:fs/promis
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { paths } from '../../agent/system/paths.ts';
-import { ownPlaces } from '../../agent/system/sandbox-places.ts';
+import { ownPaths } from '../../agent/system/sandbox-paths.ts';
 import type { SlotPool } from '../../agent/network/slots/slot-pool.ts';
 import { detectCgroups, removeCgroups } from '../../agent/system/cgroup.ts';
 import type { Machine, MachineDriver, MachineSpec } from '../../agent/machines/driver.ts';
@@ -58,7 +58,7 @@ export async function openDriver(
   return MicrovmDriver.open(
     { ...built(), ...defaults, accelerator: 'tcg', ...settings },
     {
-      ...{ hostId, places: ownPlaces(dataDir), shared: undefined },
+      ...{ hostId, sandboxPaths: ownPaths(dataDir), shared: undefined },
       ...{ dataDir, cgroups, cgroupParent: cgroupOf(hostId), slots, log },
       ...{ handleSecret: randomBytes(32), hasNetwork: false, mayTrim: () => true },
     },

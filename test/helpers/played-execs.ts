@@ -50,7 +50,7 @@ export async function openExecs() {
   await journal.sandboxes.insert(row);
   const parts = { journal: journal.sandboxes, log: createLogger('test', {}) };
   const execs = new SandboxExecs(row.id, 2, {
-    place: () => ({ directory: output, onThread: onAnyThread }),
+    outputs: () => ({ directory: output, onThread: onAnyThread }),
     ...parts,
   });
   const link = new PlayedLink();

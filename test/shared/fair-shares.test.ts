@@ -1,8 +1,8 @@
 import test from 'ava';
 import * as fc from '../helpers/fast-check.ts';
-import { FairShares, type Place } from '../../shared/fair-shares.ts';
+import { FairShares, type Permit } from '../../shared/fair-shares.ts';
 
-test('a party that is alone gets half of the places, and each later party finds one', (t) => {
+test('a party that is alone gets half of the permits, and each later party finds one', (t) => {
   const shares = new FairShares(64);
   const counts: number[] = [];
   for (const party of ['a', 'b', 'c', 'd']) {
@@ -13,7 +13,7 @@ test('a party that is alone gets half of the places, and each later party finds 
   t.deepEqual(counts, [32, 16, 8, 4]);
 });
 
-test('a place counts against each of its parties', (t) => {
+test('a permit counts against each of its parties', (t) => {
   const shares = new FairShares(8);
   for (let address = 0; address < 4; address += 1) {
     t.truthy(shares.take([`address ${address}`, 'link']));
@@ -29,19 +29,19 @@ test('the counts stay right whatever is taken and released', (t) => {
   fc.assert(
     fc.property(steps, fc.integer({ min: 2, max: 12 }), (all, count) => {
       const shares = new FairShares(count);
-      const held: Place[] = [];
+      const held: Permit[] = [];
       for (const { give, parties } of all) {
-        const place = give ? held.pop() : shares.take(parties);
-        if (place === undefined) continue;
+        const permit = give ? held.pop() : shares.take(parties);
+        if (permit === undefined) continue;
         if (!give) {
-          held.push(place);
+          held.push(permit);
           continue;
         }
-        place[Symbol.dispose]();
-        place[Symbol.dispose](); // Disposing twice does no harm.
+        permit[Symbol.dispose]();
+        permit[Symbol.dispose](); // Disposing twice does no harm.
       }
       t.is(shares.isFull, held.length >= count);
-      for (const place of held) place[Symbol.dispose]();
+      for (const permit of held) permit[Symbol.dispose]();
       t.false(shares.isFull);
       let alone = 0;
       while (shares.take(['a']) !== undefined) alone += 1;

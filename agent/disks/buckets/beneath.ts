@@ -12,7 +12,7 @@ const O_PATH = 0o10_000_000;
  * @param work gets a path that leads to the name and nowhere else
  * @throws Error ENOENT, ENOTDIR, EXDEV and ELOOP for a directory that is not beneath the root
  */
-export async function atPlace<T>(
+export async function atPath<T>(
   root: string,
   path: string,
   work: (place: string) => Promise<T>,
@@ -30,7 +30,7 @@ export async function atPlace<T>(
 /** Makes the directories that lead to a path. @throws Error ENOTDIR when one is a file */
 export async function makeParents(root: string, path: string): Promise<void> {
   for (let slash = path.indexOf('/'); slash !== -1; slash = path.indexOf('/', slash + 1)) {
-    await atPlace(root, path.slice(0, slash), async (place) => {
+    await atPath(root, path.slice(0, slash), async (place) => {
       await mkdir(place, { mode: 0o755 }).catch((error: unknown) => {
         if (errnoOf(error) !== 'EEXIST') throw error;
       });

@@ -19,7 +19,7 @@ import { FileTurns } from './file-turns.ts';
 import { giveUpFiles, roomOn } from './give-up.ts';
 import { fillPlaceholder } from './hydration.ts';
 import { PlaceholderOpens, type WaitingOpen } from './opens.ts';
-import { type BucketPlaces, fileStats, placesOf, stampsOf } from './placeholders.ts';
+import { type BucketPaths, fileStats, bucketPathsOf, stampsOf } from './placeholders.ts';
 import { recoverReplaced, refresh } from './refresh.ts';
 import { Refusals } from './refusals.ts';
 import { upload } from './uploads.ts';
@@ -57,7 +57,7 @@ const notUploaded = (what: string, cause?: BucketError): AppError => {
  */
 export class BucketDisk {
   readonly #options: BucketDiskOptions;
-  readonly #places: BucketPlaces;
+  readonly #paths: BucketPaths;
   readonly #index: DiskIndex;
   /** Comparisons of disk and bucket, in either direction, one at a time. */
   readonly #turns = new SerialQueue();
@@ -82,7 +82,7 @@ export class BucketDisk {
 
   private constructor(options: BucketDiskOptions, bucket: Bucket, index: DiskIndex) {
     this.#options = options;
-    this.#places = placesOf(options.layout.mount, options.layout.contents);
+    this.#paths = bucketPathsOf(options.layout.mount, options.layout.contents);
     this.#bucket = bucket;
     this.#mount = options.mount;
     this.#index = index;
@@ -95,11 +95,11 @@ export class BucketDisk {
   /** Watches the mounted disk. Nobody may use it before. @throws Error when that fails */
   static async open(options: BucketDiskOptions): Promise<BucketDisk> {
     const { layout, mount, openBucket } = options;
-    const places = placesOf(layout.mount, layout.contents);
-    await mkdir(places.replaced, { recursive: true, mode: 0o700 });
-    await rm(places.staging, { recursive: true, force: true });
-    await mkdir(places.staging, { mode: 0o700 });
-    const index = await DiskIndex.open(places.index, options.log);
+    const paths = bucketPathsOf(layout.mount, layout.contents);
+    await mkdir(paths.replaced, { recursive: true, mode: 0o700 });
+    await rm(paths.staging, { recursive: true, force: true });
+    await mkdir(paths.staging, { mode: 0o700 });
+    const index = await DiskIndex.open(paths.index, options.log);
     const disk = new BucketDisk(options, await openBucket(mount), index);
     const { socketPath, group, log } = options;
     try {
@@ -225,7 +225,7 @@ export class BucketDisk {
   }
 
   get #listedMark(): string {
-    return join(this.#places.mount, 'bucket/listed');
+    return join(this.#paths.mount, 'bucket/listed');
   }
 
   async #fill(open: WaitingOpen): Promise<void> {
@@ -239,7 +239,7 @@ export class BucketDisk {
     try {
       await fillPlaceholder(
         {
-          ...{ places: this.#places, index: this.#index, bucket: () => this.#bucket },
+          ...{ paths: this.#paths, index: this.#index, bucket: () => this.#bucket },
           makeRoom: (bytes) => this.#makeRoom(bytes),
         },
         { fd: open.fd, openToWrite: () => open.openToWrite(), signal },
@@ -298,7 +298,7 @@ export class BucketDisk {
     await this.#recoverReplaced();
     const { problems, hasChanges } = await upload(
       {
-        ...{ places: this.#places, index: this.#index, bucket: this.#bucket },
+        ...{ paths: this.#paths, index: this.#index, bucket: this.#bucket },
         refusals: this.#refusals,
         openTurn: this.#options.openTurn,
         noteConflict: (key, reason) => this.#noteConflict(key, reason),
@@ -316,7 +316,7 @@ export class BucketDisk {
       this.#closed.signal.throwIfAborted();
       const begunAt = performance.now();
       const parts = {
-        ...{ places: this.#places, index: this.#index, bucket: this.#bucket },
+        ...{ paths: this.#paths, index: this.#index, bucket: this.#bucket },
         ifFree: (inode: bigint, work: () => Promise<void>) => this.#files.takeIfFree(inode, work),
       };
       try {
@@ -345,12 +345,12 @@ export class BucketDisk {
    * @throws BucketError when not even this much can
    */
   async #makeRoom(bytes: number): Promise<void> {
-    const { freeBytes, totalBytes } = await roomOn(this.#places.mount);
+    const { freeBytes, totalBytes } = await roomOn(this.#paths.mount);
     if (freeBytes >= bytes + totalBytes * ROOM.leastPart) return;
     this.#roomWanted = Math.max(this.#roomWanted, bytes + totalBytes * ROOM.wantedPart);
     // An upload may be waiting for the file that this is for: it goes on without room, then.
     await settledWithin(this.#giveUpSoon(), DISK_LIMITS.bucketRoomMsMax);
-    if ((await roomOn(this.#places.mount)).freeBytes >= bytes) return;
+    if ((await roomOn(this.#paths.mount)).freeBytes >= bytes) return;
     const reason = 'everything else on it is in use, or not in the bucket yet';
     throw new BucketError('disk', `the disk is full: ${reason}`);
   }
@@ -365,7 +365,7 @@ export class BucketDisk {
       const fanotifyGroup = this.#opens?.group;
       if (signal.aborted || fanotifyGroup === undefined) return;
       const parts = {
-        ...{ places: this.#places, index: this.#index, bucket: this.#bucket, fanotifyGroup },
+        ...{ paths: this.#paths, index: this.#index, bucket: this.#bucket, fanotifyGroup },
         inTurn: <T>(inode: bigint, work: () => Promise<T>) => this.#files.take(inode, work),
       };
       await giveUpFiles(parts, wanted, signal).catch((error: unknown) => this.#failed(error));
@@ -374,8 +374,8 @@ export class BucketDisk {
   }
 
   async #recoverReplaced(): Promise<void> {
-    const names = await readdir(this.#places.replaced);
-    const found = await recoverReplaced(this.#places, names);
+    const names = await readdir(this.#paths.replaced);
+    const found = await recoverReplaced(this.#paths, names);
     for (const name of found) {
       this.#noteConflict(name, 'written here while the object was changed in the bucket');
     }

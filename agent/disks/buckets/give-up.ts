@@ -8,7 +8,7 @@ import type { Bucket } from './bucket.ts';
 import type { DiskIndex, IndexRow } from './disk-index.ts';
 import { inParallel } from './in-parallel.ts';
 import {
-  type BucketPlaces,
+  type BucketPaths,
   fileStats,
   isSame,
   PLACEHOLDER_ATTRIBUTE,
@@ -18,7 +18,7 @@ import { PathProblems } from './problems.ts';
 import { type WalkedFile, walk } from './walk.ts';
 
 interface GiveUpParts {
-  readonly places: BucketPlaces;
+  readonly paths: BucketPaths;
   readonly index: DiskIndex;
   readonly bucket: Bucket;
   /** The fanotify group that watches opens. */
@@ -50,12 +50,12 @@ export async function giveUpFiles(
   freeBytes: number,
   signal: AbortSignal,
 ): Promise<void> {
-  const { places, index } = parts;
-  const files = await walk(places.contents, new PathProblems());
+  const { paths, index } = parts;
+  const files = await walk(paths.contents, new PathProblems());
   const clean = files
     .filter((file) => file.sizeBytes > 0 && isClean(index.get(file.path), file))
     .sort((a, b) => (a.atimeNs < b.atimeNs ? -1 : 1));
-  let room = (await roomOn(places.mount)).freeBytes;
+  let room = (await roomOn(paths.mount)).freeBytes;
   await inParallel(clean, FILES_AT_ONCE, async (file) => {
     if (room >= freeBytes) return;
     signal.throwIfAborted();
@@ -71,7 +71,7 @@ const isClean = (row: IndexRow | undefined, file: WalkedFile): boolean =>
 
 /** @returns whether it was given up */
 async function giveUp(
-  { places, index, bucket, fanotifyGroup }: GiveUpParts,
+  { paths, index, bucket, fanotifyGroup }: GiveUpParts,
   { path }: WalkedFile,
   signal: AbortSignal,
 ): Promise<boolean> {
@@ -79,7 +79,7 @@ async function giveUp(
   if (row === undefined) return false;
   const object = await bucket.head(path, signal);
   if (object?.etag !== row.etag) return false; // The next refresh deals with it.
-  const fd = await openToGiveUp(places, path);
+  const fd = await openToGiveUp(paths, path);
   if (fd === undefined) return false;
   try {
     if (stampsOf(await fileStats(fd)).inode !== row.inode) return false;
@@ -97,7 +97,7 @@ async function giveUp(
 }
 
 /** @returns undefined when it is not there any more, or is a program that runs, for example */
-async function openToGiveUp({ contents }: BucketPlaces, path: string): Promise<number | undefined> {
+async function openToGiveUp({ contents }: BucketPaths, path: string): Promise<number | undefined> {
   try {
     return await openBeneath(contents, path, constants.O_WRONLY);
   } catch (error) {

@@ -11,7 +11,7 @@ import type { DiskIndex, IndexRow } from './disk-index.ts';
 import { explainFailure } from './explain.ts';
 import type { WaitingOpen } from './opens.ts';
 import {
-  type BucketPlaces,
+  type BucketPaths,
   fileStats,
   PLACEHOLDER_ATTRIBUTE,
   setTimes,
@@ -20,7 +20,7 @@ import {
 import { writeStreamTo } from './write-stream-to.ts';
 
 interface HydrationParts {
-  readonly places: BucketPlaces;
+  readonly paths: BucketPaths;
   readonly index: DiskIndex;
   /** The present one: its credentials may have been replaced. */
   readonly bucket: () => Bucket;
@@ -103,11 +103,11 @@ async function keepContents(open: WaitingOpen): Promise<void> {
 
 /** For a placeholder whose line in the index a crash lost: its path is its key. */
 async function rowOfPath(
-  { places }: HydrationParts,
+  { paths }: HydrationParts,
   fd: number,
   stamps: Pick<IndexRow, 'inode' | 'sizeBytes' | 'mtimeNs' | 'ctimeNs'>,
 ): Promise<IndexRow | undefined> {
-  const path = relative(places.contents, await readlink(`/proc/self/fd/${fd}`));
+  const path = relative(paths.contents, await readlink(`/proc/self/fd/${fd}`));
   if (path === '' || path.startsWith('..')) return undefined;
   return { path, etag: '', modifiedMs: 0, isPlaceholder: true, ...stamps };
 }

@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import { randomBytes } from 'node:crypto';
 import { errnoOf } from '../../../shared/errors.ts';
 import { native } from '../../native/native.ts';
-import { atPlace } from './beneath.ts';
+import { atPath } from './beneath.ts';
 import type { BucketObject } from './bucket.ts';
 import type { DiskIndex, IndexRow } from './disk-index.ts';
 
@@ -13,7 +13,7 @@ import type { DiskIndex, IndexRow } from './disk-index.ts';
 export const PLACEHOLDER_ATTRIBUTE = 'trusted.berth.placeholder';
 
 /** Where the files of a disk on a bucket are, beneath its mount point. */
-export interface BucketPlaces {
+export interface BucketPaths {
   readonly mount: string;
   /** The part of the disk that callers see. */
   readonly contents: string;
@@ -24,7 +24,7 @@ export interface BucketPlaces {
   readonly index: string;
 }
 
-export const placesOf = (mount: string, contents: string): BucketPlaces => ({
+export const bucketPathsOf = (mount: string, contents: string): BucketPaths => ({
   mount,
   contents,
   staging: join(mount, 'bucket/staging'),
@@ -55,7 +55,7 @@ export const isSame = (row: IndexRow, now: Stamps): boolean =>
 /** @returns undefined when there is nothing at the path */
 export async function stampsAt(root: string, path: string): Promise<Stamps | 'other' | undefined> {
   try {
-    const stats = await atPlace(root, path, lstatBig);
+    const stats = await atPath(root, path, lstatBig);
     return stats.isFile() ? stampsOf(stats) : 'other';
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return undefined;
@@ -75,13 +75,13 @@ export const setTimes = async (fd: number, modifiedMs: number): Promise<void> =>
  * @param isNew fail with EEXIST instead of replacing a file
  */
 export async function putPlaceholder(
-  places: BucketPlaces,
+  paths: BucketPaths,
   index: DiskIndex,
   object: BucketObject,
   { isNew }: { isNew: boolean },
 ): Promise<void> {
   const { key: path, etag, sizeBytes, modifiedMs } = object;
-  const staged = join(places.staging, newName());
+  const staged = join(paths.staging, newName());
   const before = index.get(path);
   // Empty, so that the helper goes on being asked about its opens (hydrate-opens.c).
   const file = await open(staged, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, 0o644);
@@ -93,7 +93,7 @@ export async function putPlaceholder(
     const made = { ...row, ...stampsOf(await fileStats(file.fd)) };
     index.set(made);
     try {
-      await atPlace(places.contents, path, (target) =>
+      await atPath(paths.contents, path, (target) =>
         isNew ? link(staged, target) : rename(staged, target),
       );
       if (isNew) await unlink(staged);

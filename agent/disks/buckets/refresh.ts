@@ -4,13 +4,13 @@ import { dirname, join } from 'node:path';
 import { errnoOf } from '../../../shared/errors.ts';
 import { openBeneath } from '../disk-calls.ts';
 import { native } from '../../native/native.ts';
-import { atPlace, makeParents } from './beneath.ts';
+import { atPath, makeParents } from './beneath.ts';
 import type { Bucket, BucketObject } from './bucket.ts';
 import { type DiskIndex, type IndexRow, isAbsent } from './disk-index.ts';
 import { whyNoPath } from './key-names.ts';
 import { ListingBounds } from './listing-bounds.ts';
 import {
-  type BucketPlaces,
+  type BucketPaths,
   fileStats,
   isSame,
   newName,
@@ -22,7 +22,7 @@ import { PathProblems } from './problems.ts';
 import { inParallel } from './in-parallel.ts';
 
 export interface RefreshParts {
-  readonly places: BucketPlaces;
+  readonly paths: BucketPaths;
   readonly index: DiskIndex;
   readonly bucket: Bucket;
   /** Works on a file unless somebody waits for it to be filled. @returns whether it did */
@@ -101,15 +101,15 @@ async function takeObject(
 }
 
 async function addObject(
-  { places, index }: RefreshParts,
+  { paths, index }: RefreshParts,
   object: BucketObject,
   problems: PathProblems,
 ): Promise<void> {
-  const now = await stampsAt(places.contents, object.key);
+  const now = await stampsAt(paths.contents, object.key);
   if (now === 'other') problems.note(object.key, OTHER_KIND);
   if (now !== undefined) return;
-  await makeParents(places.contents, object.key);
-  await putPlaceholder(places, index, object, { isNew: true });
+  await makeParents(paths.contents, object.key);
+  await putPlaceholder(paths, index, object, { isNew: true });
 }
 
 async function replaceFile(
@@ -117,31 +117,31 @@ async function replaceFile(
   object: BucketObject,
   problems: PathProblems,
 ): Promise<void> {
-  const { places, index } = parts;
+  const { paths, index } = parts;
   const row = index.get(object.key);
-  const now = await stampsAt(places.contents, object.key);
+  const now = await stampsAt(paths.contents, object.key);
   if (now === 'other') problems.note(object.key, OTHER_KIND);
   else if (now !== undefined && row !== undefined && isSame(row, now)) {
     await setAside(parts, row);
-    await putPlaceholder(places, index, object, { isNew: false });
+    await putPlaceholder(paths, index, object, { isNew: false });
   }
 }
 
 /** The object is gone: so is its file, unless it was changed here. */
 async function dropFile(parts: RefreshParts, path: string): Promise<void> {
-  const { places, index } = parts;
+  const { paths, index } = parts;
   const row = index.get(path);
   if (row === undefined) return;
-  const now = await stampsAt(places.contents, row.path);
+  const now = await stampsAt(paths.contents, row.path);
   if (now === undefined || now === 'other' || !isSame(row, now)) {
     if (now !== undefined) index.delete(row.path); // Uploaded anew if it is a file.
     return;
   }
   await setAside(parts, row);
   index.delete(row.path);
-  await atPlace(places.contents, row.path, unlink).catch(unlessAbsent);
+  await atPath(paths.contents, row.path, unlink).catch(unlessAbsent);
   for (let parent = dirname(row.path); parent !== '.'; parent = dirname(parent)) {
-    const isRemoved = await atPlace(places.contents, parent, rmdir).then(
+    const isRemoved = await atPath(paths.contents, parent, rmdir).then(
       () => true,
       () => false,
     );
@@ -152,11 +152,11 @@ async function dropFile(parts: RefreshParts, path: string): Promise<void> {
 /**
  * Keeps a file that may be open: what is still written to it is found by {@link recoverReplaced}.
  */
-async function setAside({ places }: RefreshParts, row: IndexRow): Promise<void> {
+async function setAside({ paths }: RefreshParts, row: IndexRow): Promise<void> {
   if (row.isPlaceholder) return;
   const name = `${row.mtimeNs}-${row.sizeBytes}-${newName()}`;
-  const target = join(places.replaced, name);
-  await atPlace(places.contents, row.path, (path) => link(path, target)).catch(unlessAbsent);
+  const target = join(paths.replaced, name);
+  await atPath(paths.contents, row.path, (path) => link(path, target)).catch(unlessAbsent);
 }
 
 function unlessAbsent(error: unknown): void {
@@ -167,33 +167,33 @@ function unlessAbsent(error: unknown): void {
  * Looks at the files that {@link refresh} has replaced: what was written to one afterwards, by
  * somebody who had it open, becomes a file of the disk again. The others are removed once nobody
  * has them open.
- * @param names of `places.replaced`
+ * @param names of `paths.replaced`
  * @returns names of the files that came back, from the disk's root
  */
 export async function recoverReplaced(
-  places: BucketPlaces,
+  paths: BucketPaths,
   names: readonly string[],
 ): Promise<string[]> {
   const recovered: string[] = [];
   await inParallel(names, FILES_AT_ONCE, async (name) => {
-    const found = await recoverFile(places, name);
+    const found = await recoverFile(paths, name);
     if (found !== undefined) recovered.push(found);
   });
   return recovered;
 }
 
 /** @returns the name under which the file came back, if it did */
-async function recoverFile(places: BucketPlaces, name: string): Promise<string | undefined> {
-  const path = join(places.replaced, name);
+async function recoverFile(paths: BucketPaths, name: string): Promise<string | undefined> {
+  const path = join(paths.replaced, name);
   const [mtimeNs, sizeBytes] = name.split('-');
-  const fd = await openBeneath(places.replaced, name, constants.O_RDONLY);
+  const fd = await openBeneath(paths.replaced, name, constants.O_RDONLY);
   try {
     // Asked before its stamps are read: whoever has it open may write to it until then.
     const isOpen = await native.isOpenElsewhere(fd);
     const now = stampsOf(await fileStats(fd));
     if (String(now.mtimeNs) !== mtimeNs || String(now.sizeBytes) !== sizeBytes) {
       const found = `recovered-${name}`;
-      await rename(path, join(places.contents, found));
+      await rename(path, join(paths.contents, found));
       return found;
     }
     if (!isOpen) await unlink(path);

@@ -7,12 +7,12 @@ import { errnoOf } from '../../../shared/errors.ts';
 import { MiB } from '../../../shared/units.ts';
 import { openBeneath } from '../disk-calls.ts';
 import { native } from '../../native/native.ts';
-import { atPlace } from './beneath.ts';
+import { atPath } from './beneath.ts';
 import { type Bucket, BucketError, type BucketObject, type WriteTerms } from './bucket.ts';
 import { type DiskIndex, isAbsent } from './disk-index.ts';
 import { conflictName } from './key-names.ts';
 import {
-  type BucketPlaces,
+  type BucketPaths,
   fileStats,
   isSame,
   PLACEHOLDER_ATTRIBUTE,
@@ -20,9 +20,9 @@ import {
   stampsOf,
 } from './placeholders.ts';
 
-/** The places, index and bucket that uploads of a disk's files work on. */
+/** The paths, index and bucket that uploads of a disk's files work on. */
 export interface FileUploadParts {
-  readonly places: BucketPlaces;
+  readonly paths: BucketPaths;
   readonly index: DiskIndex;
   readonly bucket: Bucket;
   /** Notes that both sides had changed a key. */
@@ -84,9 +84,9 @@ export async function uploadFile(
   path: string,
   signal: AbortSignal,
 ): Promise<void> {
-  const { places, index, bucket } = parts;
+  const { paths, index, bucket } = parts;
   // Waits until a placeholder is filled.
-  const file = await openFile(places, path);
+  const file = await openFile(paths, path);
   if (file === undefined) return; // The file was removed meanwhile.
   try {
     // Opens may go on without contents if all that watches them was killed at once.
@@ -123,7 +123,7 @@ export async function uploadFile(
  * @returns undefined when there is no file any more, but a directory or a link, for example
  */
 export async function openFile(
-  { contents }: BucketPlaces,
+  { contents }: BucketPaths,
   path: string,
 ): Promise<number | undefined> {
   try {
@@ -204,15 +204,15 @@ async function keepBoth(
   present: BucketObject,
   signal: AbortSignal,
 ): Promise<void> {
-  const { places, index, noteConflict } = parts;
+  const { paths, index, noteConflict } = parts;
   const name = conflictName(path, new Date());
-  await atPlace(places.contents, path, (from) =>
-    atPlace(places.contents, name, (to) => rename(from, to)),
+  await atPath(paths.contents, path, (from) =>
+    atPath(paths.contents, name, (to) => rename(from, to)),
   );
   noteConflict(path, `changed in the bucket and on the disk; the disk's version is ${name}`);
   await uploadFile(parts, name, signal);
   index.delete(path);
-  await putPlaceholder(places, index, present, { isNew: true }).catch((error: unknown) => {
+  await putPlaceholder(paths, index, present, { isNew: true }).catch((error: unknown) => {
     if (!isAbsent(error) && !String(error).includes('EEXIST')) throw error;
   });
 }

@@ -45,9 +45,9 @@ export async function upload(
   parts: UploadParts,
   signal: AbortSignal,
 ): Promise<{ problems: PathProblems; hasChanges: boolean }> {
-  const { places, index, refusals } = parts;
+  const { paths, index, refusals } = parts;
   const problems = new PathProblems();
-  const files = await walk(places.contents, problems);
+  const files = await walk(paths.contents, problems);
   const { keyBytesMax } = parts.bucket;
   const changed = files.filter(
     (file) =>
@@ -125,9 +125,9 @@ async function takeFiles(
   attempts: Attempts,
   signal: AbortSignal,
 ): Promise<void> {
-  const { places, index } = parts;
+  const { paths, index } = parts;
   // Writes back mapped pages: the next write to one moves the file's ctime again.
-  await native.syncFileSystem(places.mount);
+  await native.syncFileSystem(paths.mount);
   await untilOld(changed);
   for (const { path } of changed) expectUpload(index, path);
   await index.sync();
@@ -190,7 +190,7 @@ async function fetchMoved(
 async function fill(parts: UploadParts, path: string, signal: AbortSignal): Promise<void> {
   const turn = await parts.openTurn(signal);
   try {
-    const fd = await openFile(parts.places, path);
+    const fd = await openFile(parts.paths, path);
     if (fd !== undefined) await promisify(close)(fd);
   } finally {
     turn.release();
@@ -263,19 +263,19 @@ async function takeFile(parts: UploadParts, file: WalkedFile, signal: AbortSigna
 }
 
 const isPlaceholderStill = (
-  { places }: Pick<UploadParts, 'places'>,
+  { paths }: Pick<UploadParts, 'paths'>,
   { inode }: IndexRow,
-): Promise<boolean> => native.inodeHasAttribute(places.mount, Number(inode), PLACEHOLDER_ATTRIBUTE);
+): Promise<boolean> => native.inodeHasAttribute(paths.mount, Number(inode), PLACEHOLDER_ATTRIBUTE);
 
 /** A placeholder was moved, or its mode was changed. @returns false when it must be filled */
 async function takePlaceholder(
-  { places, index, bucket }: UploadParts,
+  { paths, index, bucket }: UploadParts,
   { path }: WalkedFile,
   source: IndexRow,
   signal: AbortSignal,
 ): Promise<boolean> {
   if (source.path === path) {
-    const now = await stampsAt(places.contents, path);
+    const now = await stampsAt(paths.contents, path);
     if (now === undefined || now === 'other' || now.inode !== source.inode) return true;
     index.set({ ...source, ...now });
     return true;
@@ -285,7 +285,7 @@ async function takePlaceholder(
   try {
     const object = { ...source, key: source.path };
     const { etag } = await bucket.copy(object, path, `${expectUpload(index, path)}-0`, signal);
-    const now = await stampsAt(places.contents, path);
+    const now = await stampsAt(paths.contents, path);
     if (now === undefined || now === 'other' || now.inode !== source.inode) return true;
     index.set({ ...source, path, etag, ...now });
     return true;
@@ -305,14 +305,14 @@ async function untilOld(files: readonly WalkedFile[]): Promise<void> {
 
 /** The file is gone, so its object goes, unless somebody else has changed that. */
 async function removeObject(
-  { places, index, bucket }: UploadParts,
+  { paths, index, bucket }: UploadParts,
   path: string,
   signal: AbortSignal,
 ): Promise<void> {
-  const now = await stampsAt(places.contents, path);
+  const now = await stampsAt(paths.contents, path);
   if (now !== undefined && now !== 'other') return; // The file was created anew meanwhile.
   const row = index.get(path);
-  if (row !== undefined && (await isMoved({ places, index }, row))) return;
+  if (row !== undefined && (await isMoved({ paths, index }, row))) return;
   const present = await bucket.head(path, signal);
   if (present !== undefined && isKnownObject(index, path, present)) {
     await bucket.remove(present, signal);
@@ -325,7 +325,7 @@ async function removeObject(
  * contents. A walk can miss a file that is moved during it.
  */
 async function isMoved(
-  parts: Pick<UploadParts, 'places' | 'index'>,
+  parts: Pick<UploadParts, 'paths' | 'index'>,
   row: IndexRow,
 ): Promise<boolean> {
   return parts.index.ofInode(row.inode) === row && (await isPlaceholderStill(parts, row));

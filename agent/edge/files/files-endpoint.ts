@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { AppError } from '../../../shared/errors.ts';
-import { FairShares, type Place } from '../../../shared/fair-shares.ts';
+import { FairShares, type Permit } from '../../../shared/fair-shares.ts';
 import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
 import { newRequestId } from '../../../shared/ids.ts';
 import { EDGE_LIMITS } from '../limits.ts';
@@ -112,7 +112,7 @@ export class FilesEndpoint {
       const { sandboxId, operation } = wanted;
       Object.assign(notes, { sandboxId, operation: operation.type });
       this.#closing.signal.throwIfAborted();
-      using _place = this.#takePlace(wanted);
+      using _permit = this.#takePermit(wanted);
       const { files } = await this.#options.find(wanted).connect();
       await this.#carryOut(files, operation, request, response);
       notes['completed'] = true;
@@ -148,11 +148,11 @@ export class FilesEndpoint {
   }
 
   /** @throws AppError `no_capacity`, `rate_limited` */
-  #takePlace({ accountId, sandboxId, operation }: FilesRequest): Place {
-    const places = operation.type === 'watch' ? this.#watches : this.#transfers;
-    const place = places.take([`account ${accountId}`, `sandbox ${sandboxId}`]);
-    if (place !== undefined) return place;
-    if (places.isFull) {
+  #takePermit({ accountId, sandboxId, operation }: FilesRequest): Permit {
+    const permits = operation.type === 'watch' ? this.#watches : this.#transfers;
+    const permit = permits.take([`account ${accountId}`, `sandbox ${sandboxId}`]);
+    if (permit !== undefined) return permit;
+    if (permits.isFull) {
       throw new AppError('no_capacity', 'the host serves too many files now; try again');
     }
     throw new AppError('rate_limited', 'the account reads or writes too many files; try again');

@@ -7,7 +7,7 @@ import {
   readDataRequest,
 } from '../../../shared/links/data-protocol.ts';
 import { AppError } from '../../../shared/errors.ts';
-import { FairShares, type Place } from '../../../shared/fair-shares.ts';
+import { FairShares, type Permit } from '../../../shared/fair-shares.ts';
 import { newJobId as newClientId, newRequestId } from '../../../shared/ids.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { Claims } from '../../../shared/links/single-use-token.ts';
@@ -83,12 +83,12 @@ const SPAN = { name: 'disk download', kind: 'server' } as const;
 export class DataEndpoint {
   readonly #options: DataEndpointOptions;
   readonly #underWay = new RequestsUnderWay();
-  readonly #places: FairShares;
+  readonly #permits: FairShares;
   #isClosed = false;
 
   constructor(options: DataEndpointOptions) {
     this.#options = options;
-    this.#places = new FairShares(options.downloadsMax);
+    this.#permits = new FairShares(options.downloadsMax);
   }
 
   /**
@@ -113,7 +113,7 @@ export class DataEndpoint {
     try {
       const wanted = this.#admit(request, claims);
       notes['diskId'] = wanted.diskId;
-      using _place = this.#takePlace(wanted);
+      using _permit = this.#takePermit(wanted);
       const ended = new AbortController();
       response.once('close', () => ended.abort(new AppError('unavailable', 'the caller is gone')));
       await onBehalfOf(wanted.accountId, ended.signal, () =>
@@ -137,10 +137,10 @@ export class DataEndpoint {
   }
 
   /** @throws AppError `no_capacity`, `rate_limited` */
-  #takePlace({ accountId, diskId, key }: DataRequest): Place {
-    const place = this.#places.take([`account ${accountId}`, `link ${diskId} ${key}`]);
-    if (place !== undefined) return place;
-    if (this.#places.isFull) {
+  #takePermit({ accountId, diskId, key }: DataRequest): Permit {
+    const permit = this.#permits.take([`account ${accountId}`, `link ${diskId} ${key}`]);
+    if (permit !== undefined) return permit;
+    if (this.#permits.isFull) {
       throw new AppError('no_capacity', 'too many downloads run on the host; try again');
     }
     throw new AppError('rate_limited', 'too many downloads of this file or account; try again');

@@ -4,7 +4,7 @@ import { addressParties } from '../../../shared/http/address-key.ts';
 import type { Directory } from '../../../shared/directory/directory.ts';
 import type { DiskEntry } from '../../../shared/directory/disk-record.ts';
 import { AppError, toError } from '../../../shared/errors.ts';
-import { FairShares, type Place } from '../../../shared/fair-shares.ts';
+import { FairShares, type Permit } from '../../../shared/fair-shares.ts';
 import {
   type Origin,
   type RequestForwarder,
@@ -88,7 +88,7 @@ export class ObjectGateway {
   readonly #stores: ObjectStores;
   readonly #sources: CopySources;
   readonly #underWay = new RequestsUnderWay();
-  readonly #places: FairShares;
+  readonly #permits: FairShares;
   readonly #forms: FormHeads;
   readonly #deletions: DeletionRecords;
   /** When each disk user's client was last recorded. */
@@ -97,7 +97,7 @@ export class ObjectGateway {
 
   constructor(options: ObjectGatewayOptions) {
     this.#options = options;
-    this.#places = new FairShares(options.requestsMax);
+    this.#permits = new FairShares(options.requestsMax);
     this.#forms = new FormHeads(options.proxies);
     this.#stores = new ObjectStores(options.diskRegistry);
     this.#sources = new CopySources(options);
@@ -135,7 +135,7 @@ export class ObjectGateway {
 
   /** True when so many requests are under way that stalled ones keep others out. */
   get isCrowded(): boolean {
-    return this.#places.isCrowded;
+    return this.#permits.isCrowded;
   }
 
   /** Refuses new requests; settles when those under way have ended. */
@@ -188,7 +188,7 @@ export class ObjectGateway {
     const disk = await authorize(principals, admission.principal, target.bucket, origin.address);
     exchange.notes['diskId'] = disk.record.id;
     assertOwner(disk, headers.values['x-amz-expected-bucket-owner']);
-    using _place = this.#takePlace(disk.record.accountId, origin.address);
+    using _permit = this.#takePermit(disk.record.accountId, origin.address);
     const isFirst = origin.hopsLeft !== '0';
     if (isFirst) await this.#countRequest(disk.record.accountId);
     this.#noteClient(admission, disk, origin.address);
@@ -214,7 +214,7 @@ export class ObjectGateway {
       throw new S3Error('MethodNotAllowed');
     }
     assertAccepted(LIST_BUCKETS, headers, target);
-    using _place = this.#takePlace(principal.accountId, address);
+    using _permit = this.#takePermit(principal.accountId, address);
     await this.#countRequest(principal.accountId);
     const disks = await reachableDisks(this.#options.principals, principal, address);
     await exchange.send(listBuckets(disks, target));
@@ -250,15 +250,15 @@ export class ObjectGateway {
   }
 
   /**
-   * Takes a place for the request once its account is known; until then it costs little more than
+   * Takes a permit for the request once its account is known; until then it costs little more than
    * its connection.
    * @throws S3Error SlowDown
    */
-  #takePlace(accountId: string, address: string): Place {
+  #takePermit(accountId: string, address: string): Permit {
     const parties = addressParties(this.#options.proxies, address);
-    const place = this.#places.take([...parties, `account ${accountId}`]);
-    if (place === undefined) throw new S3Error('SlowDown');
-    return place;
+    const permit = this.#permits.take([...parties, `account ${accountId}`]);
+    if (permit === undefined) throw new S3Error('SlowDown');
+    return permit;
   }
 
   /** @throws S3Error SlowDown */

@@ -8,7 +8,7 @@ import { MACHINES_GROUP } from '../../system/helper-group.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import type { CgroupHost } from '../../system/cgroup.ts';
 import { paths } from '../../system/paths.ts';
-import type { SandboxPlaces } from '../../system/sandbox-places.ts';
+import type { SandboxPaths } from '../../system/sandbox-paths.ts';
 import {
   type Machine,
   type MachineDriver,
@@ -81,7 +81,7 @@ export class MicrovmDriver implements MachineDriver {
     parts: {
       readonly hostId: string;
       readonly dataDir: string;
-      readonly places: SandboxPlaces;
+      readonly sandboxPaths: SandboxPaths;
       readonly shared: SharedMachines | undefined;
       readonly cgroups: CgroupHost;
       readonly cgroupParent: string;
@@ -93,8 +93,8 @@ export class MicrovmDriver implements MachineDriver {
     },
   ): Promise<MicrovmDriver> {
     const { guestDir, rootDisk, bootTimeoutMs, uidBase } = settings;
-    const { hostId, dataDir, places, shared, cgroups, log } = parts;
-    const sandboxesDir = places.sandboxes;
+    const { hostId, dataDir, sandboxPaths, shared, cgroups, log } = parts;
+    const sandboxesDir = sandboxPaths.sandboxes;
     await mkdir(sandboxesDir, { recursive: true, mode: 0o700 });
     await shared?.bases.removeLeftovers().catch((error: unknown) => {
       log.error({ err: toError(error) }, 'base:removeLeftoversFailed'); // The next start repeats it.
@@ -107,7 +107,7 @@ export class MicrovmDriver implements MachineDriver {
     const templates = await TemplateStore.open({
       ...{ hostId, host, bootTimeoutMs, log },
       accelerators: () => accelerator.usable,
-      directory: places.templates,
+      directory: sandboxPaths.templates,
       makerDirectory: paths.templateMaker(dataDir),
       uid: uidBase - 1,
       isEnabled: settings.hasTemplates,

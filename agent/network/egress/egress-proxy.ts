@@ -15,7 +15,7 @@ import {
   type SlotEgress,
 } from './egress-settings.ts';
 import { readHostKey } from './host-key.ts';
-import { endProxy, type ProxyPlace, startProxy } from './start-proxy.ts';
+import { endProxy, type ProxySpec, startProxy } from './start-proxy.ts';
 
 const READY_MS_MAX = 20_000;
 const POLL_MS = 20;
@@ -30,7 +30,7 @@ interface ProxiedSlot {
 }
 
 export interface EgressProxyOptions {
-  readonly place: ProxyPlace;
+  readonly proxy: ProxySpec;
   readonly settings: HostEgress;
   /** The file of the key that sandboxes' authorities follow from. */
   readonly keyPath: string;
@@ -63,7 +63,7 @@ export class EgressProxy {
   private constructor(options: EgressProxyOptions, hostKey: Buffer) {
     this.#options = options;
     this.#hostKey = hostKey;
-    this.#client = new EgressClient(options.place.control);
+    this.#client = new EgressClient(options.proxy.control);
   }
 
   /** Takes over the proxy that a former agent started, if there is one. */
@@ -135,7 +135,7 @@ export class EgressProxy {
     this.#closing.abort();
     await this.#changes.idle;
     const slots = (await this.#client.call('GET', '/slots').catch(() => [])) as string[];
-    if (slots.length === 0) await endProxy(this.#options.place);
+    if (slots.length === 0) await endProxy(this.#options.proxy);
   }
 
   /** Loads what makes certificates with the first sandbox that brokers: most hosts have none. */
@@ -145,9 +145,9 @@ export class EgressProxy {
   }
 
   async #takeOver(): Promise<void> {
-    const { leased, settings, place } = this.#options;
+    const { leased, settings, proxy } = this.#options;
     const isOurs = await this.#isReady().catch(() => false);
-    if (!isOurs) return endProxy(place);
+    if (!isOurs) return endProxy(proxy);
     const kept = new Set(leased.map(({ proxiedAddress }) => proxiedAddress));
     const slots = (await this.#client.call('GET', '/slots')) as string[];
     const gone = slots.filter((address) => !kept.has(address));
@@ -164,9 +164,9 @@ export class EgressProxy {
 
   /** Starts a proxy with the rules of all slots. */
   async #start(): Promise<void> {
-    const { place, settings } = this.#options;
-    await endProxy(place);
-    const hasEnded = await startProxy(place);
+    const { proxy, settings } = this.#options;
+    await endProxy(proxy);
+    const hasEnded = await startProxy(proxy);
     await this.#untilReady(hasEnded);
     await this.#client.call('PUT', '/host', settings);
     for (const [address, egress] of this.#slots) {
@@ -179,7 +179,7 @@ export class EgressProxy {
   async #untilReady(hasEnded: () => boolean): Promise<void> {
     const deadline = performance.now() + READY_MS_MAX;
     while (!(await this.#isReady().catch(() => false))) {
-      const { errorLog } = this.#options.place;
+      const { errorLog } = this.#options.proxy;
       if (hasEnded()) {
         const words = await readFile(errorLog, 'utf8').catch(() => '');
         throw new Error(`the egress proxy did not start: ${words.trim().slice(-500)}`);

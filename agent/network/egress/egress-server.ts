@@ -82,7 +82,7 @@ export class EgressServer {
   accept(socket: Socket): void {
     const slot = this.#slots.get(socket.remoteAddress ?? '');
     socket.on('error', () => socket.destroy());
-    if (slot === undefined || !this.#hasPlace(slot)) {
+    if (slot === undefined || !this.#mayConnect(slot)) {
       socket.resetAndDestroy();
       return;
     }
@@ -106,7 +106,7 @@ export class EgressServer {
   /**
    * A slot has at most as many connections as are free, so that there are always some for the next.
    */
-  #hasPlace({ connections }: Slot): boolean {
+  #mayConnect({ connections }: Slot): boolean {
     const free = PROXY_LIMITS.connectionsMax - this.#openCount;
     return connections.size < Math.min(PROXY_LIMITS.connectionsPerSlotMax, free);
   }

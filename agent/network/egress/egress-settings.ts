@@ -6,7 +6,7 @@ import type { EgressRules } from '../../../shared/network/egress-rules.ts';
 export const PROTOCOL_VERSION = 3;
 
 /** Where the names that no rule allows are asked for. */
-export interface NamesPlace {
+export interface NamesAddress {
   readonly address: string;
   readonly port: number;
 }
@@ -18,7 +18,7 @@ export interface ProxyArguments {
   /** Where it listens, transparently. */
   readonly port: number;
   /** Where it answers questions for names that are not to be looked up. */
-  readonly names: NamesPlace;
+  readonly names: NamesAddress;
   /** The uid that it switches to. */
   readonly uid: number;
 }

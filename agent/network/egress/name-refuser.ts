@@ -2,7 +2,7 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import type { EgressServer } from './egress-server.ts';
-import type { NamesPlace } from './egress-settings.ts';
+import type { NamesAddress } from './egress-settings.ts';
 import { refuseQuestion } from './name-question.ts';
 
 /** Connections of all slots; each has few (agent/network/slots/question-rules.ts). */
@@ -21,7 +21,7 @@ const QUESTION_BYTES_MAX = 4096;
  */
 export async function refuseNames(
   server: EgressServer,
-  { address, port }: NamesPlace,
+  { address, port }: NamesAddress,
 ): Promise<void> {
   const refuse = (message: Buffer, asker: string | undefined): Buffer | undefined => {
     const refusal = refuseQuestion(message);

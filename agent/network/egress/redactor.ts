@@ -80,8 +80,8 @@ interface Findings {
   readonly openFrom: number;
 }
 
-/** The places of a text at which patterns are. */
-class Places {
+/** The positions of a text at which patterns are. */
+class Positions {
   /** For each place the end of the longest pattern there; 0: none. */
   readonly #ends: Uint32Array;
 
@@ -115,7 +115,7 @@ function follow(
   { text: wanted, fallbacks }: Pattern,
   text: string,
   from: number,
-  places: Places,
+  positions: Positions,
 ): { readonly to: number; readonly matched: number } {
   let matched = 0;
   let to = from;
@@ -126,7 +126,7 @@ function follow(
     if (wanted.charCodeAt(matched) === character) matched += 1;
     to += 1;
     if (matched === wanted.length) {
-      places.add(to - matched, to);
+      positions.add(to - matched, to);
       matched = fallbacks[matched - 1] ?? 0;
     }
   } while (matched > 0 && to < text.length);
@@ -136,7 +136,7 @@ function follow(
 /** @param original in latin1, whose letters have as many bytes in either case */
 function find({ heads, byHead, stubs }: PatternIndex, original: string): Findings {
   const text = original.toLowerCase();
-  let places: Places | undefined;
+  let positions: Positions | undefined;
   let openFrom = text.length;
   const followed = new Map<Pattern, number>();
   /** By head, how far each of its patterns was followed at least. */
@@ -147,11 +147,11 @@ function find({ heads, byHead, stubs }: PatternIndex, original: string): Finding
     const from = found.index;
     heads.lastIndex = from + 1; // Patterns may overlap.
     if (from < (done.get(head) ?? 0)) continue;
-    places ??= new Places(text.length);
+    positions ??= new Positions(text.length);
     const patterns = byHead.get(head) ?? [];
     for (const pattern of patterns) {
       if (from < (followed.get(pattern) ?? 0)) continue;
-      const { to, matched } = follow(pattern, text, from, places);
+      const { to, matched } = follow(pattern, text, from, positions);
       followed.set(pattern, to);
       if (to === text.length) openFrom = Math.min(openFrom, to - matched);
     }
@@ -165,7 +165,7 @@ function find({ heads, byHead, stubs }: PatternIndex, original: string): Finding
     openFrom = Math.min(openFrom, text.length - length);
     break;
   }
-  return { masks: places?.masks ?? [], openFrom };
+  return { masks: positions?.masks ?? [], openFrom };
 }
 
 /**

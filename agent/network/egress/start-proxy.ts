@@ -12,7 +12,7 @@ const HEAP_MIB_MAX = 320;
 const END_MS_MAX = 5_000;
 
 /** Where and as whom the proxy of a host runs. */
-export interface ProxyPlace extends ProxyArguments {
+export interface ProxySpec extends ProxyArguments {
   readonly cgroups: CgroupHost;
   /** Its control group: all that runs there is this proxy. */
   readonly group: string;
@@ -29,9 +29,9 @@ const program = new URL('main.ts', import.meta.url).pathname;
  * control socket.
  * @returns whether it has ended
  */
-export async function startProxy(place: ProxyPlace): Promise<() => boolean> {
-  const { control, port, names, uid, namespacePath } = place;
-  const { cgroups, group } = place;
+export async function startProxy(spec: ProxySpec): Promise<() => boolean> {
+  const { control, port, names, uid, namespacePath } = spec;
+  const { cgroups, group } = spec;
   const joined = await makeLimitedGroup(cgroups, group, { memoryBytes: MEMORY_BYTES_MAX });
   // The shell joins the groups before anything else runs.
   const enter = 'while [ "$1" != -- ]; do echo 0 > "$1"; shift; done; shift; exec "$@"';
@@ -42,7 +42,7 @@ export async function startProxy(place: ProxyPlace): Promise<() => boolean> {
     ...['setpriv', '--no-new-privs', '--clear-groups', '--'],
     ...[process.execPath, `--max-old-space-size=${HEAP_MIB_MAX}`, program, args],
   ];
-  const errors = openSync(place.errorLog, 'w', 0o600);
+  const errors = openSync(spec.errorLog, 'w', 0o600);
   try {
     const child = await failpoint('start egress proxy', () =>
       started(
@@ -62,7 +62,7 @@ export async function startProxy(place: ProxyPlace): Promise<() => boolean> {
 export async function endProxy({
   cgroups,
   group,
-}: Pick<ProxyPlace, 'cgroups' | 'group'>): Promise<void> {
+}: Pick<ProxySpec, 'cgroups' | 'group'>): Promise<void> {
   const hanging = await killGroup(cgroups, group, END_MS_MAX);
   if (hanging.length > 0) throw new Error(`the egress proxy does not end: ${hanging.join(' ')}`);
   await removeCgroups(cgroups, group);

@@ -53,7 +53,7 @@ async function eachFrame(
 }
 
 /** Where the output of a sandbox's commands lies, and how calls on it are made. */
-export interface OutputPlace {
+export interface OutputDirectory {
   readonly directory: string;
   readonly onThread: OnThread;
 }
@@ -79,44 +79,44 @@ export class ExecOutput {
   #end: number;
 
   private constructor(
-    place: OutputPlace,
+    outputs: OutputDirectory,
     execId: string,
     { starts, wholeBytes }: Segments = { starts: [], wholeBytes: 0 },
     end = 0,
   ) {
-    this.#directory = place.directory;
-    this.#onThread = place.onThread;
+    this.#directory = outputs.directory;
+    this.#onThread = outputs.onThread;
     this.#execId = execId;
     this.#starts = starts;
     this.#wholeBytes = wholeBytes;
     this.#end = end;
   }
 
-  /** The output of a command that has none yet, and a place for it. */
-  static create(place: OutputPlace, execId: string): Promise<ExecOutput> {
-    return place.onThread(async () => {
-      await mkdir(place.directory, { recursive: true, mode: 0o700 });
-      return new ExecOutput(place, execId);
+  /** The output of a command that has none yet, and the directory for it. */
+  static create(outputs: OutputDirectory, execId: string): Promise<ExecOutput> {
+    return outputs.onThread(async () => {
+      await mkdir(outputs.directory, { recursive: true, mode: 0o700 });
+      return new ExecOutput(outputs, execId);
     });
   }
 
   /** Opens a command's output as a former agent left it. */
-  static open(place: OutputPlace, execId: string): Promise<ExecOutput> {
-    return place.onThread(() => ExecOutput.#open(place, execId));
+  static open(outputs: OutputDirectory, execId: string): Promise<ExecOutput> {
+    return outputs.onThread(() => ExecOutput.#open(outputs, execId));
   }
 
-  static async #open(place: OutputPlace, execId: string): Promise<ExecOutput> {
-    const { directory } = place;
+  static async #open(outputs: OutputDirectory, execId: string): Promise<ExecOutput> {
+    const { directory } = outputs;
     await mkdir(directory, { recursive: true, mode: 0o700 });
     const starts = await segmentStarts(directory, execId);
     const last = starts.at(-1);
-    if (last === undefined) return new ExecOutput(place, execId);
+    if (last === undefined) return new ExecOutput(outputs, execId);
     const path = join(directory, segmentName(execId, last));
     let end = last;
     const wholeBytes = await eachFrame(await readFile(path), (_stream, from, to) => {
       end += to - from;
     });
-    const output = new ExecOutput(place, execId, { starts, wholeBytes }, end);
+    const output = new ExecOutput(outputs, execId, { starts, wholeBytes }, end);
     output.#file = await output.#openSegment(last, wholeBytes);
     return output;
   }
@@ -228,7 +228,7 @@ export class ExecOutput {
  * @throws AppError `unavailable` when it cannot be read now
  */
 export const readExecOutput = (
-  { directory, onThread }: OutputPlace,
+  { directory, onThread }: OutputDirectory,
   execId: string,
 ): Promise<{ stdout: Buffer; stderr: Buffer }> => onThread(() => readOutput(directory, execId));
 
@@ -267,7 +267,7 @@ function unlessAbsent(cause: unknown): undefined {
 }
 
 export const removeExecOutput = (
-  { directory, onThread }: OutputPlace,
+  { directory, onThread }: OutputDirectory,
   execId: string,
 ): Promise<void> =>
   onThread(async () => {

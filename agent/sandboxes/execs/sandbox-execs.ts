@@ -24,7 +24,12 @@ import type { GuestLink } from '../../machines/guest-link/guest-link.ts';
 import { SerialQueue } from '../../system/queues/serial-queue.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
 import { failpoint } from '../../system/failpoint.ts';
-import { ExecOutput, type OutputPlace, readExecOutput, removeExecOutput } from './exec-output.ts';
+import {
+  ExecOutput,
+  type OutputDirectory,
+  readExecOutput,
+  removeExecOutput,
+} from './exec-output.ts';
 import { ExecRecords } from './exec-records.ts';
 import { SandboxExec } from './sandbox-exec.ts';
 
@@ -57,7 +62,7 @@ const toRecord = ({ timeoutAt: _, ending: __, ...exec }: SandboxExecRow): Sandbo
 export class SandboxExecs {
   readonly #sandboxId: string;
   readonly #runningMax: number;
-  readonly #place: () => OutputPlace;
+  readonly #outputs: () => OutputDirectory;
   readonly #journal: SandboxJournal;
   readonly #records: ExecRecords;
   readonly #log: Logger;
@@ -74,7 +79,7 @@ export class SandboxExecs {
     sandboxId: string,
     runningMax: number,
     parts: {
-      readonly place: () => OutputPlace;
+      readonly outputs: () => OutputDirectory;
       readonly journal: SandboxJournal;
       readonly keep?: ((row: SandboxExecState) => Promise<void>) | undefined;
       readonly log: Logger;
@@ -82,7 +87,7 @@ export class SandboxExecs {
   ) {
     this.#sandboxId = sandboxId;
     this.#runningMax = runningMax;
-    this.#place = parts.place;
+    this.#outputs = parts.outputs;
     this.#journal = parts.journal;
     this.#records = new ExecRecords(parts.journal, parts.keep);
     this.#log = parts.log;
@@ -185,7 +190,7 @@ export class SandboxExecs {
   /** @throws AppError `not_found` */
   async read(id: string): Promise<ExecWithOutput> {
     const exec = toRecord(await this.#find(id));
-    return { exec, ...(await readExecOutput(this.#place(), id)) };
+    return { exec, ...(await readExecOutput(this.#outputs(), id)) };
   }
 
   /** Ends the command if it runs. @throws AppError `not_found` */
@@ -236,20 +241,20 @@ export class SandboxExecs {
   /** Removes all records and output; called when the sandbox is deleted. */
   async removeAll(): Promise<void> {
     await this.#dropping.idle;
-    const { directory, onThread } = this.#place();
+    const { directory, onThread } = this.#outputs();
     await failpoint('remove exec output', () =>
       onThread(() => rm(directory, { recursive: true, force: true })),
     );
   }
 
   /**
-   * Journals a new command, once there is a place for its output: none is journalled that cannot
-   * begin.
+   * Journals a new command, once there is a directory for its output: none is journalled that
+   * cannot begin.
    */
   async #enter(state: SandboxExecState, command: string): Promise<SandboxExec> {
     this.#begun.add(state.id);
     try {
-      const output = await ExecOutput.create(this.#place(), state.id);
+      const output = await ExecOutput.create(this.#outputs(), state.id);
       await failpoint('journal exec', () => this.#journal.beginExec({ ...state, command }));
       return new SandboxExec(this.#records, output, state, this.#log);
     } catch (error) {
@@ -259,7 +264,7 @@ export class SandboxExecs {
   }
 
   async #open(state: SandboxExecState): Promise<SandboxExec> {
-    const output = await ExecOutput.open(this.#place(), state.id);
+    const output = await ExecOutput.open(this.#outputs(), state.id);
     return new SandboxExec(this.#records, output, state, this.#log);
   }
 
@@ -312,7 +317,7 @@ export class SandboxExecs {
     const ended = await this.#journal.endedExecs(this.#sandboxId);
     const surplus = ended.length - SANDBOX_LIMITS.sandboxExecsListedMax;
     for (const id of ended.slice(0, Math.max(0, surplus))) {
-      await removeExecOutput(this.#place(), id);
+      await removeExecOutput(this.#outputs(), id);
       await this.#journal.removeExec(id);
     }
   }

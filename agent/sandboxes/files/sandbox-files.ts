@@ -62,7 +62,7 @@ export class SandboxFiles {
     operation: FileOperation,
     more: MoreAsked = {},
   ): Promise<FileWorker & AsyncDisposable> {
-    const release = this.#takePlace(operation);
+    const release = this.#takePermit(operation);
     try {
       const channel = await this.#channel();
       const worker = new FileWorker(randomUUID(), channel);
@@ -84,8 +84,8 @@ export class SandboxFiles {
   }
 
   /**
-   * The place is taken until the guest has forgotten the operation. One that is done ends at once,
-   * and its caller waits for that, so that the next request finds the place; nobody waits for one
+   * The permit is taken until the guest has forgotten the operation. One that is done ends at once,
+   * and its caller waits for that, so that the next request finds the permit; nobody waits for one
    * that was cut for longer.
    */
   async #end(worker: FileWorker, release: () => void): Promise<void> {
@@ -98,7 +98,7 @@ export class SandboxFiles {
     }
   }
 
-  #takePlace({ type }: FileOperation): () => void {
+  #takePermit({ type }: FileOperation): () => void {
     if (this.#link === undefined || this.#isRefusing) throw notRunning();
     const kind = type === 'watch' ? 'watch' : 'transfer';
     const max =

@@ -8,7 +8,7 @@ import type {
   SandboxJournal,
   SandboxRow,
 } from '../../system/journal/sandbox-journal.ts';
-import type { OutputPlace } from '../execs/exec-output.ts';
+import type { OutputDirectory } from '../execs/exec-output.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { type HandoverRecord, readSandbox, writeSandbox } from './handover-record.ts';
 import { HandedOverExecs, readExecs } from './handed-over-execs.ts';
@@ -140,7 +140,7 @@ export class HandoverStore {
   }
 
   /** Where the output of a sandbox's commands lies. */
-  outputOf({ vmId }: Pick<SandboxRow, 'vmId'>): OutputPlace {
+  outputOf({ vmId }: Pick<SandboxRow, 'vmId'>): OutputDirectory {
     const directory = join(this.storage.directoryOf(vmId), 'output');
     return { directory, onThread: onSharedThread };
   }

@@ -202,7 +202,7 @@ export class HostWatch {
   }
 
   #pathOf(hostId: string): string {
-    return join(this.#deps.storage.places.alive, hostId);
+    return join(this.#deps.storage.paths.alive, hostId);
   }
 }
 

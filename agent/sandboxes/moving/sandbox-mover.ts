@@ -16,7 +16,7 @@ import type { HostedSandboxes } from '../lifecycle/hosted-sandboxes.ts';
 import type { HandoverRow } from './handover-record.ts';
 import type { HostWatch } from './host-watch.ts';
 import type { HandoverStore } from './handover-store.ts';
-import type { Place } from './shared-storage.ts';
+import type { MachineFolder } from './shared-storage.ts';
 import { LIMITS } from '../../../shared/limits.ts';
 
 export interface SandboxMoverDeps {
@@ -161,14 +161,14 @@ export class SandboxMover {
   }
 
   /** @returns how many more may be taken */
-  async #takeFrom(place: Place, max: number): Promise<number> {
+  async #takeFrom(folder: MachineFolder, max: number): Promise<number> {
     const { handover, takeover } = this.#deps;
     let left = max;
-    const vmIds = max > 0 ? await handover.storage.list(place) : [];
+    const vmIds = max > 0 ? await handover.storage.list(folder) : [];
     for (const vmId of vmIds.toSorted(() => Math.random() - 0.5)) {
       if (left === 0 || !this.#mayTake) break;
-      if (!(await this.#canTake(vmId, place))) continue;
-      if (!(await handover.storage.take(vmId, place))) continue;
+      if (!(await this.#canTake(vmId, folder))) continue;
+      if (!(await handover.storage.take(vmId, folder))) continue;
       if (await takeover.takeOver(vmId)) left -= 1;
     }
     return left;
@@ -178,10 +178,10 @@ export class SandboxMover {
     return this.#order === 'up' && !this.#isClosed && !this.#takesNothing;
   }
 
-  async #canTake(vmId: string, place: Place): Promise<boolean> {
+  async #canTake(vmId: string, folder: MachineFolder): Promise<boolean> {
     const { handover, driver, registry, takeover, log } = this.#deps;
     if (takeover.leavesAlone(vmId)) return false;
-    const directory = handover.storage.directoryOf(vmId, place);
+    const directory = handover.storage.directoryOf(vmId, folder);
     try {
       const carried = await handover.read(directory, vmId);
       // Without it the creation was not over, or nobody's: its own host removes it.

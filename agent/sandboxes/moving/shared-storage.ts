@@ -5,7 +5,7 @@ import { hostIdPattern } from '../../../shared/ids.ts';
 import { failpoint } from '../../system/failpoint.ts';
 import { type FileLock, takeLock } from '../../system/file-lock.ts';
 import { paths } from '../../system/paths.ts';
-import { type SharedPlaces, sharedPlaces } from '../../system/sandbox-places.ts';
+import { type SharedPaths, sharedPaths } from '../../system/sandbox-paths.ts';
 import { checkMark, markStorage } from '../../system/storage-mark.ts';
 import { readOptional } from '../../system/read-optional.ts';
 import { checkedVmId, isVmId } from '../../system/vm-id.ts';
@@ -25,7 +25,7 @@ const lockOf = (directory: string): string => join(directory, 'lock');
  * @param id of the storage; undefined: the host's own data directory
  * @throws Error while the host has sandboxes elsewhere
  */
-export async function claimPlace(
+export async function claimStorage(
   dataDir: string,
   id: string | undefined,
   hasSandboxes: boolean,
@@ -47,37 +47,37 @@ const nameOf = (id: string): string =>
   id === OWN ? 'its own data directory' : `the storage ${id}`;
 
 /** Where a machine's directory lies: at a host, or with nobody. */
-export type Place = { readonly hostId: string } | 'released';
+export type MachineFolder = { readonly hostId: string } | 'released';
 
 /**
  * Storage on which several hosts have their sandboxes. A machine belongs to the host in whose
  * directory its own lies; it changes hands by one rename, which nobody does while its lock is held.
  */
 export class SharedStorage {
-  readonly places: SharedPlaces;
+  readonly paths: SharedPaths;
   readonly id: string;
   readonly #hostId: string;
 
-  private constructor(places: SharedPlaces, id: string, hostId: string) {
-    this.places = places;
+  private constructor(shared: SharedPaths, id: string, hostId: string) {
+    this.paths = shared;
     this.id = id;
     this.#hostId = hostId;
   }
 
   /** Lays the storage out where it is new. @throws Error when it is no storage of sandboxes */
   static async open(directory: string, hostId: string): Promise<SharedStorage> {
-    const places = sharedPlaces(directory, hostId);
-    const { sandboxes, released, templates, bases, alive } = places;
+    const shared = sharedPaths(directory, hostId);
+    const { sandboxes, released, templates, bases, alive } = shared;
     await stat(directory); // Not made here: one that is missing was meant to be mounted.
     for (const each of [sandboxes, released, templates, bases, alive]) {
       await mkdir(each, { recursive: true, mode: 0o700 });
     }
-    return new SharedStorage(places, await markStorage(directory), hostId);
+    return new SharedStorage(shared, await markStorage(directory), hostId);
   }
 
   /** The directory of a machine. @throws RangeError for what is no VM id or host */
-  directoryOf(vmId: string, at: Place = { hostId: this.#hostId }): string {
-    return join(this.#placeOf(at), checkedVmId(vmId));
+  directoryOf(vmId: string, at: MachineFolder = { hostId: this.#hostId }): string {
+    return join(this.#folderOf(at), checkedVmId(vmId));
   }
 
   /** Makes the directory of a machine that is about to be made. Idempotent. */
@@ -104,13 +104,13 @@ export class SharedStorage {
 
   /** @throws Error unless the storage is there now */
   check(): Promise<void> {
-    return checkMark(this.places.directory, this.id);
+    return checkMark(this.paths.directory, this.id);
   }
 
-  /** The machines at a place. */
-  async list(at: Place = { hostId: this.#hostId }): Promise<string[]> {
+  /** The machines in a folder. */
+  async list(at: MachineFolder = { hostId: this.#hostId }): Promise<string[]> {
     try {
-      const entries = await readdir(this.#placeOf(at), { withFileTypes: true });
+      const entries = await readdir(this.#folderOf(at), { withFileTypes: true });
       // A link would lead to a machine that lies, and may be used, elsewhere.
       return entries.flatMap((each) => (each.isDirectory() && isVmId(each.name) ? each.name : []));
     } catch (error) {
@@ -121,7 +121,7 @@ export class SharedStorage {
 
   /** The hosts that have, or had, machines here. */
   async hosts(): Promise<string[]> {
-    return (await readdir(this.places.hosts)).filter(isHostId);
+    return (await readdir(this.paths.hosts)).filter(isHostId);
   }
 
   /**
@@ -137,13 +137,13 @@ export class SharedStorage {
    * Takes a machine. Of several hosts that try at once, one succeeds.
    * @returns false when it is in use, or somebody else's by now
    */
-  take(vmId: string, from: Place): Promise<boolean> {
+  take(vmId: string, from: MachineFolder): Promise<boolean> {
     const to = this.directoryOf(vmId);
     return failpoint('take directory', () => moveLocked(this.directoryOf(vmId, from), to));
   }
 
   /** Removes a machine that no host goes on with. @returns false when it is in use, or was moved */
-  async discard(vmId: string, at: Place): Promise<boolean> {
+  async discard(vmId: string, at: MachineFolder): Promise<boolean> {
     const directory = this.directoryOf(vmId, at);
     await using lock = await lockMachine(directory);
     if (lock === undefined) return false;
@@ -158,13 +158,13 @@ export class SharedStorage {
    * @returns false while there is a machine of it
    */
   async forgetHost(hostId: string): Promise<boolean> {
-    const { alive, bases, templates } = this.places;
-    const directory = this.#placeOf({ hostId });
+    const { alive, bases, templates } = this.paths;
+    const directory = this.#folderOf({ hostId });
     if ((await readdir(directory)).length > 0) return false;
     await failpoint('forget host', async () => {
-      for (const place of [bases, templates]) {
-        for (const name of (await readdir(place)).filter((each) => each.startsWith(`.${hostId}-`)))
-          await rm(join(place, name), { recursive: true, force: true });
+      for (const folder of [bases, templates]) {
+        for (const name of (await readdir(folder)).filter((each) => each.startsWith(`.${hostId}-`)))
+          await rm(join(folder, name), { recursive: true, force: true });
       }
       await rm(join(alive, hostId), { force: true });
     });
@@ -172,10 +172,10 @@ export class SharedStorage {
     return true;
   }
 
-  #placeOf(at: Place): string {
-    if (at === 'released') return this.places.released;
+  #folderOf(at: MachineFolder): string {
+    if (at === 'released') return this.paths.released;
     if (!isHostId(at.hostId)) throw new RangeError(`not a host: ${at.hostId}`);
-    return join(this.places.hosts, at.hostId);
+    return join(this.paths.hosts, at.hostId);
   }
 }
 

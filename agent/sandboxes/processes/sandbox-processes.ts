@@ -133,7 +133,7 @@ export class SandboxProcesses {
     const id = wantedId ?? randomUUID();
     if (this.#starting.has(id)) throw guestSilent();
     if (this.#processes.has(id)) return this.attach(id, 0, client, () => started(id));
-    const attachment = new Attachment(client, 0, this.#takePlace());
+    const attachment = new Attachment(client, 0, this.#takePermit());
     const process = new SessionProcess(id, this.#waitingInput, { command: spec.command });
     process.attachFirst(attachment);
     this.#processes.set(process.id, process);
@@ -161,7 +161,7 @@ export class SandboxProcesses {
     client: ProcessClient,
     attached: () => void,
   ): Promise<AttachedProcess> {
-    const attachment = new Attachment(client, offset, this.#takePlace());
+    const attachment = new Attachment(client, offset, this.#takePermit());
     try {
       const process = await this.#find(id);
       attached();
@@ -275,7 +275,7 @@ export class SandboxProcesses {
     };
   }
 
-  #takePlace(): () => void {
+  #takePermit(): () => void {
     if (this.#link === undefined || this.#isRefusing) throw sandboxNotRunning();
     const { attachedMax } = this.#options;
     if (this.#attached >= attachedMax) {

@@ -57,7 +57,7 @@ function normalisePrefix(text: string): string {
 }
 
 /** @returns the bucket and where it is; no endpoint: the usual one of its type */
-function placeOf(input: DiskMountInput): { bucketName: string; endpoint: string | undefined } {
+function bucketOf(input: DiskMountInput): { bucketName: string; endpoint: string | undefined } {
   if (input.type !== 'azure-blob') {
     return { bucketName: input.bucketName, endpoint: input.bucketEndpoint };
   }
@@ -109,7 +109,7 @@ export function newMounts(
   return inputs.map((input) => {
     const id = newBucketId();
     const credentials = checkCredentials(input.type, input);
-    const { bucketName, endpoint } = placeOf(input);
+    const { bucketName, endpoint } = bucketOf(input);
     return {
       id,
       type: input.type,

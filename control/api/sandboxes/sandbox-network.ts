@@ -44,14 +44,15 @@ interface DecisionPage {
 }
 
 /** Newest first; equal times in an order that does not change while pages are read. */
-const placeOf = ({ time, count: _count, ...kind }: NetworkDecision): string =>
+const positionOf = ({ time, count: _count, ...kind }: NetworkDecision): string =>
   `${time} ${sha256(JSON.stringify(kind)).slice(0, 16)}`;
 
-const encode = (place: string): string => Buffer.from(place).toString('base64url');
+const encode = (position: string): string => Buffer.from(position).toString('base64url');
 
 function decode(cursor: string): string {
-  const place = Buffer.from(cursor, 'base64url').toString('utf8');
-  if (/^[\d:.TZ-]{24} [0-9a-f]{16}$/u.test(place) && encode(place) === cursor) return place;
+  const position = Buffer.from(cursor, 'base64url').toString('utf8');
+  if (/^[\d:.TZ-]{24} [0-9a-f]{16}$/u.test(position) && encode(position) === cursor)
+    return position;
   throw new AppError('bad_request', 'cursor is not one that this list returned');
 }
 
@@ -71,13 +72,13 @@ export async function listDecisions(
   const job = { kind: 'sandbox.decisions' as const, payload: ref };
   const { decisions } = (await callOwner(deps, record, job, context)).result;
   const left = decisions
-    .map((decision) => ({ decision, place: placeOf(decision) }))
-    .toSorted((a, b) => (a.place < b.place ? 1 : -1))
-    .filter(({ place }) => after === undefined || place < after);
+    .map((decision) => ({ decision, position: positionOf(decision) }))
+    .toSorted((a, b) => (a.position < b.position ? 1 : -1))
+    .filter(({ position }) => after === undefined || position < after);
   const page = left.slice(0, Math.min(limit, SCHEMA_LIMITS.pageSizeMax));
   const last = page.at(-1);
   return {
     decisions: page.map(({ decision }) => decision),
-    nextCursor: left.length > page.length && last !== undefined ? encode(last.place) : undefined,
+    nextCursor: left.length > page.length && last !== undefined ? encode(last.position) : undefined,
   };
 }

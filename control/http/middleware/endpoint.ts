@@ -232,7 +232,7 @@ async function answer(
 export interface SharedParts {
   readonly authenticator: Authenticator;
   readonly bodies: BodyShares;
-  /** Places for requests that wait for the answer to another one with their `Idempotency-Key`. */
+  /** Permits for requests that wait for the answer to another one with their `Idempotency-Key`. */
   readonly waits: FairShares;
 }
 

@@ -4,7 +4,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Middleware } from 'koa';
 import { apiKeyOf, type Authenticator } from '../../../shared/directory/authenticator.ts';
 import { AppError } from '../../../shared/errors.ts';
-import { FairShares, type Place } from '../../../shared/fair-shares.ts';
+import { FairShares, type Permit } from '../../../shared/fair-shares.ts';
 import { clientAddress } from '../../../shared/http/client-address.ts';
 import { allowsOrigin } from '../../../shared/http/cross-origin.ts';
 import { lingerAfterAnswer } from '../../../shared/http/early-answer.ts';
@@ -64,10 +64,10 @@ function sessionOf({ headers }: IncomingMessage): string {
   throw new AppError('bad_request', 'Mcp-Session-Id is not one that this server gave');
 }
 
-function takePlace(places: FairShares, accountId: string): Place {
-  const place = places.take([accountId]);
-  if (place !== undefined) return place;
-  if (places.isFull) throw new AppError('no_capacity', 'too many tools are in use; try again');
+function takePermit(permits: FairShares, accountId: string): Permit {
+  const permit = permits.take([accountId]);
+  if (permit !== undefined) return permit;
+  if (permits.isFull) throw new AppError('no_capacity', 'too many tools are in use; try again');
   throw new AppError('rate_limited', 'the account uses too many tools at once; try again');
 }
 
@@ -128,7 +128,7 @@ async function answer(
 /** Serves tools for language models by the Model Context Protocol (docs/mcp.md). */
 export function serveMcp(options: McpOptions): Middleware<RequestState> {
   const { ownApi, cancellations, authenticator, bodies, deps } = options;
-  const places = new FairShares(SITE_LIMITS.mcpCallsPerNodeMax);
+  const permits = new FairShares(SITE_LIMITS.mcpCallsPerNodeMax);
   return async (ctx) => {
     const { req, res, state } = ctx;
     state.routePath = MCP_PATH;
@@ -137,7 +137,7 @@ export function serveMcp(options: McpOptions): Middleware<RequestState> {
     const { accountId, keyId } = await authenticator.authenticate(authorization);
     state.notes['accountId'] = accountId;
     await takeRequest(ctx, deps, accountId);
-    using _place = takePlace(places, accountId);
+    using _permit = takePermit(permits, accountId);
     using held = bodies.begin(accountId);
     const message = await readMessage(req, held).finally(() => {
       if (!req.complete) lingerAfterAnswer(req, res);

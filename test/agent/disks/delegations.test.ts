@@ -9,9 +9,9 @@ const inodes = new Map<string, number>();
 const target = (path: string, waitMs = 0, inodeId?: number, moved?: string): CheckoutTarget => {
   const known = inodes.get(path) ?? inodes.size + 100;
   inodes.set(path, known);
-  const places = (): string[] =>
+  const paths = (): string[] =>
     [path, moved ?? path].map((each) => (each === '' ? '' : `/${each}`));
-  return { path, waitMs, inodeId: inodeId ?? known, places };
+  return { path, waitMs, inodeId: inodeId ?? known, paths };
 };
 const request = (
   clientId: string,

@@ -34,7 +34,7 @@ async function newStorage() {
     const shared = await SharedStorage.open(path, hostId);
     const watch = await HostWatch.open({ hostId, storage: shared, hosts, hostLostMs: 0, log });
     stack.defer(() => watch.close());
-    const bases = new DiskBases(shared.places.bases, hostId);
+    const bases = new DiskBases(shared.paths.bases, hostId);
     const own = { bases: sharedBases(bases), shared, watch, log };
     const rest = { storage: watchOf(path, 10), keepMs: 0 };
     const eviction = new BaseEviction({ ...own, ...rest, ...settings });
@@ -140,15 +140,15 @@ test('a host that runs a former version again stops the eviction', async (t) => 
     await eviction.keepOwn();
     await watch.beat();
   }
-  await writeFile(join(host.shared.places.alive, other.hostId), crypto.randomUUID());
+  await writeFile(join(host.shared.paths.alive, other.hostId), crypto.randomUUID());
   await host.eviction.evict();
   t.is((await storage.copies()).length, 1);
-  await rm(join(host.shared.places.alive, other.hostId));
+  await rm(join(host.shared.paths.alive, other.hostId));
   await host.eviction.evict();
   t.is((await storage.copies()).length, 1, 'nor does a host that shows nothing');
   await other.watch.close();
-  await mkdir(join(host.shared.places.hosts, 'no-host'));
-  await rm(join(host.shared.places.hosts, other.hostId), { recursive: true });
+  await mkdir(join(host.shared.paths.hosts, 'no-host'));
+  await rm(join(host.shared.paths.hosts, other.hostId), { recursive: true });
   await storage.later();
   await host.eviction.evict();
   t.deepEqual(await storage.copies(), []);

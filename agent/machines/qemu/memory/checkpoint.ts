@@ -63,7 +63,7 @@ export interface LiveMachine extends MachineProcess {
   readonly guest: Pick<GuestChannel, 'freeze' | 'thaw'>;
 }
 
-interface CheckpointPlace {
+interface CheckpointPaths {
   /** The checkpoint's own directory; created when missing. */
   readonly directory: string;
   readonly template: Template;
@@ -82,16 +82,16 @@ const pagesKey = ({ id }: Pick<Marker, 'id'>, { key, contents }: Template): Buff
  */
 export async function saveCheckpoint(
   machine: LiveMachine,
-  place: CheckpointPlace & { readonly disks: readonly string[] },
+  paths: CheckpointPaths & { readonly disks: readonly string[] },
 ): Promise<void> {
   await machine.guest.freeze(FREEZE_MS_MAX.pause);
   try {
     await stopMachine(machine);
-    const marker = await capture(machine, place, { isFinal: true });
-    await Promise.all(place.disks.map(syncPath));
-    await commit(place.directory, marker);
+    const marker = await capture(machine, paths, { isFinal: true });
+    await Promise.all(paths.disks.map(syncPath));
+    await commit(paths.directory, marker);
   } catch (error) {
-    await letContinue(machine, error, () => discardCheckpoint(place.directory));
+    await letContinue(machine, error, () => discardCheckpoint(paths.directory));
     throw error;
   }
 }
@@ -121,33 +121,33 @@ export async function requireAnswers(
  */
 export async function saveRunningCheckpoint<T>(
   machine: LiveMachine,
-  place: CheckpointPlace,
+  paths: CheckpointPaths,
   splitDisk: () => Promise<T>,
   continued: () => void = () => undefined,
 ): Promise<T> {
   try {
-    const { marker, split } = await captureRunning(machine, place, splitDisk);
+    const { marker, split } = await captureRunning(machine, paths, splitDisk);
     continued();
-    await commit(place.directory, marker);
+    await commit(paths.directory, marker);
     return split;
   } catch (error) {
-    await discardCheckpoint(place.directory);
+    await discardCheckpoint(paths.directory);
     throw error;
   }
 }
 
 async function captureRunning<T>(
   machine: LiveMachine,
-  place: CheckpointPlace,
+  paths: CheckpointPaths,
   splitDisk: () => Promise<T>,
 ): Promise<{ marker: Marker; split: T }> {
   let captured: { marker: Marker; split: T };
   // Removing the old checkpoint may take long, so it comes before the machine stops.
-  await discardCheckpoint(place.directory);
+  await discardCheckpoint(paths.directory);
   await machine.guest.freeze(FREEZE_MS_MAX.fork);
   try {
     await stopMachine(machine);
-    const marker = await capture(machine, place, { isFinal: false });
+    const marker = await capture(machine, paths, { isFinal: false });
     captured = { marker, split: await splitDisk() };
   } catch (error) {
     await letContinue(machine, error);
@@ -182,7 +182,7 @@ async function letContinue(
 /** Writes the state of a stopped machine, without making it durable. */
 async function capture(
   machine: MachineProcess,
-  { directory, template }: CheckpointPlace,
+  { directory, template }: CheckpointPaths,
   { isFinal }: { isFinal: boolean },
 ): Promise<Marker> {
   await discardCheckpoint(directory);
@@ -301,7 +301,7 @@ export async function restoreTemplate(
 export async function restoreCheckpoint(
   machine: MachineProcess,
   incoming: Writable,
-  { directory, template }: CheckpointPlace,
+  { directory, template }: CheckpointPaths,
 ): Promise<void> {
   const marker = await readMarker(directory);
   if (marker === undefined) throw new CheckpointError('there is no checkpoint');

@@ -11,7 +11,7 @@ import test from 'ava';
 import * as fc from '../../../helpers/fast-check.ts';
 import {
   ExecOutput,
-  type OutputPlace,
+  type OutputDirectory,
   readExecOutput,
   removeExecOutput,
 } from '../../../../agent/sandboxes/execs/exec-output.ts';
@@ -21,7 +21,7 @@ import { mountSmall } from '../../../helpers/small-storage.ts';
 import { temporaryDirectory } from '../../../helpers/temporary.ts';
 import { KiB, MiB } from '../../../../shared/units.ts';
 
-const placeAt = (directory: string): OutputPlace => ({ directory, onThread: onAnyThread });
+const placeAt = (directory: string): OutputDirectory => ({ directory, onThread: onAnyThread });
 
 test('both streams come back in their order, also while the command runs', async (t) => {
   await using directory = await temporaryDirectory();

@@ -60,7 +60,7 @@ async function openLost() {
 test('no lock of a lost host is held on to when another one cannot be judged', async (t) => {
   await using region = await openLost();
   const { own, first, second } = region;
-  const { alive, hosts } = own.storage.places;
+  const { alive, hosts } = own.storage.paths;
   const directory = join(hosts, second.hostId);
   await rm(directory, { recursive: true });
   await writeFile(directory, 'no directory');

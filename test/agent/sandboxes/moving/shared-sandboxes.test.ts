@@ -114,7 +114,7 @@ test('only directories of machines are listed, and no path leads out of the stor
   const storage = await SharedStorage.open(directory.path, hostId);
   const [mine, linked, file] = [newSandboxId(), newSandboxId(), newSandboxId()];
   await storage.claim(mine);
-  const { released, sandboxes } = storage.places;
+  const { released, sandboxes } = storage.paths;
   await symlink(join(sandboxes, mine), join(released, linked));
   await writeFile(join(released, file), '');
   await mkdir(join(released, '..x'));

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { paths } from './paths.ts';
 
 /** Where the sandboxes of a host lie, and what their memory stands on. */
-export interface SandboxPlaces {
+export interface SandboxPaths {
   /** A directory for each machine of this host. */
   readonly sandboxes: string;
   readonly templates: string;
@@ -11,14 +11,14 @@ export interface SandboxPlaces {
 }
 
 /** In the host's data directory: its sandboxes stay there for good. */
-export const ownPlaces = (dataDir: string): SandboxPlaces => ({
+export const ownPaths = (dataDir: string): SandboxPaths => ({
   sandboxes: paths.sandboxes(dataDir),
   templates: paths.templates(dataDir),
   handleSecret: paths.handleSecret(dataDir),
 });
 
 /** On storage that hosts share (`SANDBOX_DIR`), between which sandboxes move (decision 0084). */
-export interface SharedPlaces extends SandboxPlaces {
+export interface SharedPaths extends SandboxPaths {
   readonly directory: string;
   /** Directories of every host that has sandboxes here: `hosts/<host>/<VM id>`. */
   readonly hosts: string;
@@ -30,7 +30,7 @@ export interface SharedPlaces extends SandboxPlaces {
   readonly alive: string;
 }
 
-export const sharedPlaces = (directory: string, hostId: string): SharedPlaces => ({
+export const sharedPaths = (directory: string, hostId: string): SharedPaths => ({
   directory,
   hosts: join(directory, 'hosts'),
   sandboxes: join(directory, 'hosts', hostId),

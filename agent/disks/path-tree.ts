@@ -1,4 +1,4 @@
-/** Deeper places count as their ancestor at this depth, which bounds the work of a comparison. */
+/** Deeper paths count as their ancestor at this depth, which bounds the work of a comparison. */
 const DEPTH_MAX = 128;
 
 interface Node {
@@ -8,18 +8,18 @@ interface Node {
 
 const newNode = (): Node => ({ isTaken: false, children: new Map() });
 
-/** @param place an absolute path within a disk; empty: its root */
-const segmentsOf = (place: string): string[] => place.split('/', DEPTH_MAX + 1).slice(1);
+/** @param path an absolute path within a disk; empty: its root */
+const segmentsOf = (path: string): string[] => path.split('/', DEPTH_MAX + 1).slice(1);
 
 /**
- * A set of places on a disk that answers whether another place lies in, at or around one of them.
+ * A set of paths on a disk that answers whether another path lies in, at or around one of them.
  */
-export class PlaceTree {
+export class PathTree {
   readonly #root = newNode();
 
-  add(place: string): void {
+  add(path: string): void {
     let node = this.#root;
-    for (const segment of segmentsOf(place)) {
+    for (const segment of segmentsOf(path)) {
       const child = node.children.get(segment) ?? newNode();
       node.children.set(segment, child);
       node = child;
@@ -27,10 +27,10 @@ export class PlaceTree {
     node.isTaken = true;
   }
 
-  /** True when the place, one of its parents, or anything beneath it was added. */
-  overlaps(place: string): boolean {
+  /** True when the path, one of its parents, or anything beneath it was added. */
+  overlaps(path: string): boolean {
     let node = this.#root;
-    for (const segment of segmentsOf(place)) {
+    for (const segment of segmentsOf(path)) {
       if (node.isTaken) return true;
       const child = node.children.get(segment);
       if (child === undefined) return false;
