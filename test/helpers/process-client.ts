@@ -4,7 +4,7 @@ import type {
   SandboxProcesses,
   SessionProcessSpec,
 } from '../../agent/sandboxes/processes/sandbox-processes.ts';
-import type { SessionError } from '../../agent/sandboxes/processes/session-error.ts';
+import type { SessionError } from '../../agent/sandboxes/processes/process-error.ts';
 import type { SessionExit } from '../../agent/sandboxes/processes/session-exit.ts';
 import { waitFor } from './wait.ts';
 

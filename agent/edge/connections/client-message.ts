@@ -5,7 +5,7 @@ import { EDGE_LIMITS } from '../limits.ts';
 import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import { compile, taggedUnion } from '../../../shared/validate.ts';
 import { GUEST_LIMITS } from '../../machines/guest-link/guest-protocol.ts';
-import { SessionError } from '../../sandboxes/processes/session-error.ts';
+import { SessionError } from '../../sandboxes/processes/process-error.ts';
 import type { SessionProcessSpec } from '../../sandboxes/processes/sandbox-processes.ts';
 
 /* Messages of clients in text frames (docs/sessions.md). */

@@ -1,5 +1,5 @@
 import { KiB } from '../../../shared/units.ts';
-import { SessionError } from '../../sandboxes/processes/session-error.ts';
+import { SessionError } from '../../sandboxes/processes/process-error.ts';
 
 const CAPACITY_MIN = 4 * KiB;
 

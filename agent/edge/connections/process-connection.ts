@@ -8,7 +8,7 @@ import type {
   AttachedProcess,
   SandboxProcesses,
 } from '../../sandboxes/processes/sandbox-processes.ts';
-import { SessionError } from '../../sandboxes/processes/session-error.ts';
+import { SessionError } from '../../sandboxes/processes/process-error.ts';
 import type { SessionExit } from '../../sandboxes/processes/session-exit.ts';
 import {
   type AttachingMessage,

@@ -1,5 +1,5 @@
 import type { WebSocket } from 'ws';
-import { SessionError } from '../../sandboxes/processes/session-error.ts';
+import { SessionError } from '../../sandboxes/processes/process-error.ts';
 import type { SessionExit } from '../../sandboxes/processes/session-exit.ts';
 
 /** Close codes (RFC 6455, section 7.4.1). */

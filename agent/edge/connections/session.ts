@@ -4,7 +4,7 @@ import { EDGE_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { SerialQueue } from '../../system/queues/serial-queue.ts';
 import type { SandboxProcesses } from '../../sandboxes/processes/sandbox-processes.ts';
-import { SessionError } from '../../sandboxes/processes/session-error.ts';
+import { SessionError } from '../../sandboxes/processes/process-error.ts';
 import { type FirstMessage, parseFirstMessage } from './client-message.ts';
 import { ProcessConnection } from './process-connection.ts';
 import { CLOSE_CODES, hangUp, sendError, sendEvent, toSessionError } from './session-socket.ts';

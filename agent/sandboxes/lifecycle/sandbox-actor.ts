@@ -16,7 +16,7 @@ import { CopyGate, copyMsMax } from './copy-gate.ts';
 import { CurrentSession } from './current-session.ts';
 import type { ExecWithOutput, SandboxExecs, SandboxExecSpec } from '../execs/sandbox-execs.ts';
 import type { SandboxProcesses } from '../processes/sandbox-processes.ts';
-import { SessionError } from '../processes/session-error.ts';
+import { SessionError } from '../processes/process-error.ts';
 import type { DependentForks } from '../holds/fork-tree.ts';
 import { ImageWait } from './image-wait.ts';
 import { awaitImage, beginImageWait, lacksImage, stopImageWait } from './wait-for-image.ts';

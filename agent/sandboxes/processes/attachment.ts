@@ -1,5 +1,5 @@
 import type { GuestOutput } from '../../machines/guest-link/guest-types.ts';
-import type { SessionError } from './session-error.ts';
+import type { SessionError } from './process-error.ts';
 import type { SessionExit } from './session-exit.ts';
 
 /** A piece of output. Its bytes are valid during the call that passes it, and not after. */

@@ -4,7 +4,7 @@ import { GuestUnavailableError } from '../../machines/guest-link/guest-errors.ts
 import { SerialQueue } from '../../system/queues/serial-queue.ts';
 import { SANDBOX_LIMITS } from '../limits.ts';
 import { BufferedInput } from './buffered-input.ts';
-import { SessionError } from './session-error.ts';
+import { SessionError } from './process-error.ts';
 
 /** Input of all processes of a sandbox that the guest has not taken yet. */
 export interface WaitingInput {

@@ -20,7 +20,7 @@ import {
   sandboxNotRunning,
   SessionError,
   toSessionError,
-} from './session-error.ts';
+} from './process-error.ts';
 import { presentProcesses } from './list-processes.ts';
 import type { SessionExit } from './session-exit.ts';
 import { SessionProcess } from './session-process.ts';

@@ -8,7 +8,7 @@ import {
 import { endOfProcess, type ProcessEnd } from '../../machines/guest-link/process-end.ts';
 import type { Attachment, OutputPiece } from './attachment.ts';
 import { ProcessInput, type WaitingInput } from './process-input.ts';
-import { SessionError } from './session-error.ts';
+import { SessionError } from './process-error.ts';
 import { type SessionExit, sessionExit } from './session-exit.ts';
 
 /** The part of a command that listings need, in a string that does not keep the rest in memory. */
