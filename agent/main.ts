@@ -46,7 +46,10 @@ import type { JobProcessors } from './control-link/job-processors.ts';
 import { Ingress, type IngressMetrics } from './edge/ingress/ingress.ts';
 import { JobWorker, type JobWorkerDeps } from './control-link/job-worker.ts';
 import { noSandboxJobs, sandboxJobs } from './control-link/sandbox-jobs.ts';
-import { SessionServer, type SessionServerOptions } from './edge/connections/session-server.ts';
+import {
+  ConnectionServer,
+  type ConnectionServerOptions,
+} from './edge/connections/connection-server.ts';
 import { clusterAddresses } from './network/slots/cluster-addresses.ts';
 import { createAgentMetrics, createClusterGauges } from './metrics.ts';
 import { startPublicServer } from './edge/public-server.ts';
@@ -181,24 +184,24 @@ const openPublicServer = (
 
 /** @returns a function that throws AppError `not_found` */
 const sandboxFinder =
-  ({ sandboxes }: Host): SessionServerOptions['find'] =>
+  ({ sandboxes }: Host): ConnectionServerOptions['find'] =>
   (ref) => {
     if (sandboxes === undefined) throw new AppError('not_found', 'this host runs no sandboxes');
     return sandboxes.registry.find(ref);
   };
 
-function serveSessions(
+function serveConnections(
   publicServer: Server,
   { config, host, log }: Parts,
   keys: ConnectionKeys,
   gauge: Gauge,
-): SessionServer {
+): ConnectionServer {
   const find = sandboxFinder(host);
   const countChanged = (count: number): void => gauge.set(count);
   const { allowedOrigins } = config.http;
-  const sessions = new SessionServer({ keys, allowedOrigins, find, countChanged, log });
-  sessions.serve(publicServer);
-  return sessions;
+  const connections = new ConnectionServer({ keys, allowedOrigins, find, countChanged, log });
+  connections.serve(publicServer);
+  return connections;
 }
 
 /** The public server behind the hostnames of ports, if this host has one, and the tunnels to it. */
@@ -316,7 +319,7 @@ async function start(config: AgentConfig): Promise<void> {
   });
   const stopSweeping = sweepDeletedDisks({ hostId, files: host.files, directory, disks, log });
   const publicServer = await openPublicServer({ ...http, tls }, parts, objects);
-  const sessions = serveSessions(publicServer, parts, connectionKeys, metrics.sessions);
+  const connections = serveConnections(publicServer, parts, connectionKeys, metrics.sessions);
   ingress.tunnels.serve(ops);
   hostBeat.announce(config.internalUrl);
   keepMemoryTrimmed(beat);
@@ -328,7 +331,7 @@ async function start(config: AgentConfig): Promise<void> {
       stopSweeping();
       links.sendLoad();
       worker.drain();
-      sessions.close();
+      connections.close();
       // Before the sandboxes stop: no request wakes them again.
       const ingressClosed = ingress.close();
       if (signal === 'SIGPWR') await sandboxes?.stopAll();

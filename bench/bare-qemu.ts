@@ -193,7 +193,7 @@ async function firstOutput(channel: GuestChannel, slot: SlotPlan): Promise<void>
     terminal: undefined,
     stdin: false,
     isFollowed: true,
-    isSession: false,
+    isAttachable: false,
     timeoutMs: undefined,
   });
   await output;

@@ -60,7 +60,7 @@ async function runOnce(channel: GuestChannel): Promise<void> {
   const id = randomUUID();
   const output = once(channel, 'output');
   const place = { environment: {}, directory: '', user: '', timeoutMs: undefined };
-  const streams = { terminal: undefined, stdin: false, isFollowed: true, isSession: false };
+  const streams = { terminal: undefined, stdin: false, isFollowed: true, isAttachable: false };
   await channel.start({ id, command: 'echo ready', ...place, ...streams });
   await output;
 }

@@ -12,7 +12,7 @@ import { paths } from '../scripts/local-paths.ts';
 import { MiB } from '../shared/units.ts';
 import type { ApiClient } from '../test/helpers/api.ts';
 import { createSandbox } from '../test/helpers/sandboxes.ts';
-import { TestSession } from '../test/helpers/sessions.ts';
+import { TestConnection } from '../test/helpers/test-connection.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { waitFor } from '../test/helpers/wait.ts';
 import { BareQemu } from './bare-qemu.ts';
@@ -53,7 +53,7 @@ async function runBare(channel: GuestChannel, command: string, bytes: number): P
     terminal: undefined,
     timeoutMs: undefined,
   };
-  const streams = { stdin: true, isFollowed: true, isSession: false };
+  const streams = { stdin: true, isFollowed: true, isAttachable: false };
   await channel.start({ id, command, ...spec, ...streams });
   await promise;
   channel.off('output', listen);
@@ -62,7 +62,7 @@ async function runBare(channel: GuestChannel, command: string, bytes: number): P
 }
 
 /** Resolves when a session's process has put out so many bytes. */
-async function received(session: TestSession, bytes: number): Promise<void> {
+async function received(session: TestConnection, bytes: number): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   session.readFrames(({ offset, bytes: piece }) => {
     if (offset + piece.length >= bytes) resolve();
@@ -77,12 +77,12 @@ async function benchStart(
   rounds: number,
 ): Promise<void> {
   const connects: number[] = [];
-  let session: TestSession | undefined;
+  let session: TestConnection | undefined;
   const times = { ours: [] as number[], baseline: [] as number[] };
   for (let round = 0; round < rounds; round += 1) {
     connects.push(
       await timed(async () => {
-        session = await TestSession.open(api, id);
+        session = await TestConnection.open(api, id);
       }),
     );
     assert(session !== undefined);
@@ -112,11 +112,11 @@ async function benchStream(
   rounds: number,
 ): Promise<void> {
   await runBare(channel, `${MAKE_PIECE}; echo ready`, 6);
-  const prepare = await TestSession.open(api, id);
+  const prepare = await TestConnection.open(api, id);
   prepare.say({ type: 'start', command: MAKE_PIECE, env: {} });
   await prepare.end();
   const ours = async (): Promise<void> => {
-    const session = await TestSession.open(api, id);
+    const session = await TestConnection.open(api, id);
     const whole = received(session, STREAM_BYTES);
     session.say({ type: 'start', command: STREAM, env: {} });
     await whole;
@@ -139,10 +139,10 @@ async function residentMib(pid: number): Promise<number> {
 
 async function benchIdle(api: ApiClient, id: string, stack: Stack): Promise<void> {
   const pid = stack.agent.pid;
-  const attach = async (count: number): Promise<TestSession[]> => {
-    const sessions: TestSession[] = [];
+  const attach = async (count: number): Promise<TestConnection[]> => {
+    const sessions: TestConnection[] = [];
     while (sessions.length < count) {
-      const session = await TestSession.open(api, id);
+      const session = await TestConnection.open(api, id);
       session.say({ type: 'start', command: 'cat', env: {} });
       await session.until(() => session.processId !== '');
       sessions.push(session);
@@ -165,7 +165,7 @@ async function benchIdle(api: ApiClient, id: string, stack: Stack): Promise<void
   await Promise.all(all.map((session) => session.end()));
 }
 
-async function keystrokes(session: TestSession): Promise<number[]> {
+async function keystrokes(session: TestConnection): Promise<number[]> {
   const samples: number[] = [];
   for (let count = 0; count < KEYSTROKES; count += 1) {
     const { cursor } = session;
@@ -181,12 +181,12 @@ async function keystrokes(session: TestSession): Promise<number[]> {
 }
 
 async function benchKeystrokes(api: ApiClient, id: string): Promise<void> {
-  const quiet = await TestSession.open(api, id);
+  const quiet = await TestConnection.open(api, id);
   quiet.say({ type: 'start', command: 'stty raw -echo; exec cat', env: {}, terminal: true });
   await quiet.until(() => quiet.processId !== '');
   await sleep(500);
   const unloaded = await keystrokes(quiet);
-  const loud = await TestSession.open(api, id);
+  const loud = await TestConnection.open(api, id);
   let bytes = 0;
   loud.readFrames((frame) => {
     bytes += frame.bytes.length;
@@ -206,7 +206,7 @@ async function benchKeystrokes(api: ApiClient, id: string): Promise<void> {
   const ratio = { 'p95 beside it / p50 alone': p95 / median(unloaded) };
   printFigures('keystrokes beside a session at full speed', ratio, { unit: '×', target: '≤ 10' });
   for (const { processId } of [loud, quiet]) {
-    const kill = await TestSession.open(api, id, { type: 'kill', process_id: processId });
+    const kill = await TestConnection.open(api, id, { type: 'kill', process_id: processId });
     await kill.end();
   }
 }

@@ -19,7 +19,7 @@ async function runBare(channel: GuestChannel): Promise<void> {
   const id = randomUUID();
   const exited = once(channel, 'exited');
   const place = { environment: {}, directory: '', user: '', timeoutMs: undefined };
-  const streams = { terminal: undefined, stdin: false, isFollowed: true, isSession: false };
+  const streams = { terminal: undefined, stdin: false, isFollowed: true, isAttachable: false };
   await channel.start({ id, command: COMMAND, ...place, ...streams });
   await exited;
   await channel.forget(id);

@@ -56,25 +56,25 @@ export const EDGE_LIMITS = {
   // A request ends when nothing of its body has arrived for this long and no answer has begun.
   objectIdleMsMax: 2 * HOUR_MS,
 
-  // Process sessions
-  sessionsPerHostMax: 10_000,
+  // Process connections
+  processConnectionsPerHostMax: 10_000,
   // Connections of one sandbox besides those that may be attached: each may hold a whole message.
-  sessionsUnattachedMax: 64,
-  sessionFirstMessageMs: 10_000,
+  unattachedConnectionsMax: 64,
+  firstMessageMs: 10_000,
   // A text frame, or a frame of input, of which clients send at most 1 MiB.
-  sessionMessageBytesMax: 2 * MiB,
+  clientMessageBytesMax: 2 * MiB,
   // Input of a client of version 2 that the process has not taken.
-  sessionInputWindowBytes: 2 * MiB,
+  inputWindowBytes: 2 * MiB,
   // How far ahead of what a client of version 2 has read it may be sent output.
-  sessionWindowBytes: MiB,
-  sessionWindowBytesMin: 64 * KiB,
-  sessionWindowBytesMax: 64 * MiB,
-  sessionPingMs: 30_000,
-  sessionCheckMs: 1_000,
+  outputWindowBytes: MiB,
+  outputWindowBytesMin: 64 * KiB,
+  outputWindowBytesMax: 64 * MiB,
+  connectionPingMs: 30_000,
+  connectionCheckMs: 1_000,
   // Two pings that were not answered.
-  sessionSilenceMsMax: 75_000,
+  connectionSilenceMsMax: 75_000,
   // How long a client may take nothing of the output that waits for it.
-  sessionStallMsMax: 30_000,
+  connectionStallMsMax: 30_000,
 
   // Requests for files, and watches, of all sandboxes of this host at the same time.
   filesPerHostMax: 256,

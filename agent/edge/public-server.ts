@@ -22,7 +22,7 @@ function refusePlain(response: ServerResponse): void {
   response.end('this address upgrades to a WebSocket, which the request does not ask for\n');
 }
 
-/** The host's public address: the object API, and the WebSockets of process sessions. */
+/** The host's public address: the object API, and the WebSockets of process connections. */
 export function startPublicServer(
   { allowedOrigins, ...options }: Options,
   handle: RequestHandler,

@@ -29,13 +29,13 @@ export const SANDBOX_LIMITS = {
 
   networkDrainMsMax: 10 * MINUTE_MS, // How long a pause waits for requests that its policy names.
 
-  // Process sessions
+  // Process connections
   // How long a client's request waits for a guest that does not answer.
-  sessionGuestMsMax: 30_000,
+  guestAnswerMsMax: 30_000,
   // Input that waits for a process that does not read, from all of its clients together.
-  sessionInputWaitingBytesMax: 4 * MiB,
+  inputWaitingBytesMax: 4 * MiB,
   // The same from clients that have left, for all processes of a sandbox together.
-  sessionInputLeftBytesMax: 16 * MiB,
+  inputLeftBytesMax: 16 * MiB,
 
   // Requests for files, and watches, of one sandbox at the same time.
   filesPerSandboxMax: 16,

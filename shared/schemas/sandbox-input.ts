@@ -108,7 +108,7 @@ export const CreateSandbox = Type.Object(
         minimum: 1,
         maximum: SCHEMA_LIMITS.sandboxConcurrentExecsMax,
         default: SCHEMA_LIMITS.sandboxConcurrentExecsDefault,
-        description: 'How many commands may run at once; process sessions count separately.',
+        description: 'How many commands may run at once; process connections count separately.',
       }),
     ),
     ports: Type.Optional(

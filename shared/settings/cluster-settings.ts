@@ -204,7 +204,7 @@ const httpSettings = {
     isFit: isOrigin,
     setUp: 'those of control',
     description:
-      'origins of web applications, such as `https://app.example.com`. Their pages may read what control and agents answer, and open process sessions ([API](api.md#browsers)). Terminals of the [console](console.md) need its own origin here. The same on all nodes',
+      'origins of web applications, such as `https://app.example.com`. Their pages may read what control and agents answer, and open process connections ([API](api.md#browsers)). Terminals of the [console](console.md) need its own origin here. The same on all nodes',
   }),
   TRANSFER_STALLED_MS: integer({
     unit: 'ms',

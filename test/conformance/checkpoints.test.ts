@@ -14,7 +14,7 @@ import { beginCounting, lastCount } from '../helpers/counting.ts';
 import { waitFor } from '../helpers/wait.ts';
 import type { DriverContext } from './lifecycle.ts';
 import { check, dirty, testMemory } from './memory.ts';
-import { testSessions } from './sessions.ts';
+import { testProcessConnections } from './process-connections.ts';
 import { isFull } from '../helpers/full.ts';
 
 const test = anyTest as TestFn<DriverContext>;
@@ -259,7 +259,7 @@ test.serial('an agent pauses a machine of the former agent without its caches', 
 });
 
 testMemory(test);
-testSessions(test);
+testProcessConnections(test);
 
 const fullTest = isFull ? test.serial : test.serial.skip;
 

@@ -3,7 +3,7 @@ import anyTest, { type TestFn } from 'ava';
 import { InMemoryMachines } from '../helpers/in-memory-machines.ts';
 import { type DriverContext, testLifecycle } from './lifecycle.ts';
 import { testMemory } from './memory.ts';
-import { testSessions } from './sessions.ts';
+import { testProcessConnections } from './process-connections.ts';
 
 const test = anyTest as TestFn<DriverContext>;
 const host = new InMemoryMachines();
@@ -18,4 +18,4 @@ test.after.always('no invariant was broken', async (t) => {
 
 testLifecycle(test);
 testMemory(test);
-testSessions(test);
+testProcessConnections(test);

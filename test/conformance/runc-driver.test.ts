@@ -17,7 +17,7 @@ import { FIRST_ID, RuncMachines } from '../helpers/runc-machines.ts';
 import { testImages } from './images.ts';
 import { type DriverContext, ownSpec, testLifecycle } from './lifecycle.ts';
 import { testMemory } from './memory.ts';
-import { testSessions } from './sessions.ts';
+import { testProcessConnections } from './process-connections.ts';
 
 const test = anyTest as TestFn<DriverContext>;
 
@@ -154,4 +154,4 @@ test('a source runs on before its copy is durable, and after one that is late', 
 testLifecycle(test);
 testImages(test);
 testMemory(test);
-testSessions(test);
+testProcessConnections(test);

@@ -210,7 +210,7 @@ export const processSpec = (
   terminal: undefined,
   stdin: false,
   isFollowed: true,
-  isSession: false,
+  isAttachable: false,
   timeoutMs: undefined,
   ...changes,
 });

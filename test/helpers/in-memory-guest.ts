@@ -36,7 +36,7 @@ export interface InMemoryProcess {
   readonly command: string;
   output: string;
   isFollowed: boolean;
-  readonly isSession: boolean;
+  readonly isAttachable: boolean;
   /** The process echoes its input until that ends. */
   isReading: boolean;
   stdinReceived: number;
@@ -225,9 +225,9 @@ export class InMemoryGuest {
     if (this.isFrozen) return refuse(GUEST_FAILURES.frozen);
     if (this.processes.has(id)) return refuse(GUEST_FAILURES.processExists);
     const isFollowed = (frame.flags & PROCESS_FLAGS.followed) !== 0;
-    const isSession = (frame.flags & PROCESS_FLAGS.session) !== 0;
+    const isAttachable = (frame.flags & PROCESS_FLAGS.session) !== 0;
     const process: InMemoryProcess = {
-      ...{ id, command, isFollowed, isSession, output: '', exit: undefined },
+      ...{ id, command, isFollowed, isAttachable, output: '', exit: undefined },
       ...{ isReading: false, stdinReceived: 0 },
     };
     this.processes.set(id, process);
@@ -270,12 +270,12 @@ export class InMemoryGuest {
 
   #records(): Buffer {
     const records = [...this.processes.values()].map((process) => {
-      const { id, output, isFollowed, isSession, stdinReceived, exit } = process;
+      const { id, output, isFollowed, isAttachable, stdinReceived, exit } = process;
       const record = Buffer.alloc(processRecordBytes);
       Buffer.from(id.replaceAll('-', ''), 'hex').copy(record);
       record.writeUInt32LE(FIRST_PID, 16);
       const ended = exit === undefined ? 0 : PROCESS_FLAGS.exited | exit.flags;
-      const session = isSession ? PROCESS_FLAGS.session : 0;
+      const session = isAttachable ? PROCESS_FLAGS.session : 0;
       record.writeUInt8((isFollowed ? PROCESS_FLAGS.followed : 0) | session | ended, 20);
       record.writeUInt8(exit?.status ?? 0, 21);
       record.writeBigUInt64LE(BigInt(output.length), 36);

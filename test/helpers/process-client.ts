@@ -2,10 +2,10 @@ import type { ProcessClient } from '../../agent/sandboxes/processes/attachment.t
 import type {
   AttachedProcess,
   SandboxProcesses,
-  SessionProcessSpec,
+  AttachableSpec,
 } from '../../agent/sandboxes/processes/sandbox-processes.ts';
-import type { SessionError } from '../../agent/sandboxes/processes/process-error.ts';
-import type { SessionExit } from '../../agent/sandboxes/processes/session-exit.ts';
+import type { ProcessError } from '../../agent/sandboxes/processes/process-error.ts';
+import type { ProcessExit } from '../../agent/sandboxes/processes/process-exit.ts';
 import { waitFor } from './wait.ts';
 
 /** A client that keeps everything and acknowledges at once. */
@@ -17,8 +17,8 @@ export class TestClient implements ProcessClient {
   hasGap = false;
   /** All input before this offset was taken. */
   taken = 0;
-  exit: SessionExit | undefined;
-  detachedBy: SessionError | undefined;
+  exit: ProcessExit | undefined;
+  detachedBy: ProcessError | undefined;
   isDetached = false;
   process: AttachedProcess | undefined;
 
@@ -42,11 +42,11 @@ export class TestClient implements ProcessClient {
     this.taken = taken;
   }
 
-  ended(exit: SessionExit): void {
+  ended(exit: ProcessExit): void {
     this.exit = exit;
   }
 
-  detached(error?: SessionError): void {
+  detached(error?: ProcessError): void {
     this.isDetached = true;
     this.detachedBy = error;
   }
@@ -56,10 +56,10 @@ export class TestClient implements ProcessClient {
   }
 }
 
-export const sessionSpec = (
+export const attachableSpec = (
   command: string,
-  change: Partial<SessionProcessSpec> = {},
-): SessionProcessSpec => ({
+  change: Partial<AttachableSpec> = {},
+): AttachableSpec => ({
   ...{ command, environment: {}, directory: undefined, terminal: undefined, timeoutMs: undefined },
   ...change,
 });
@@ -67,7 +67,7 @@ export const sessionSpec = (
 /** Starts a process with a client of its own. */
 export async function startProcess(
   processes: SandboxProcesses,
-  wanted: SessionProcessSpec,
+  wanted: AttachableSpec,
 ): Promise<TestClient> {
   const client = new TestClient();
   client.process = await processes.start(wanted, client, client.started);
@@ -85,5 +85,5 @@ export async function attachClient(
   return client;
 }
 
-export const exited = (client: TestClient): Promise<SessionExit> =>
+export const exited = (client: TestClient): Promise<ProcessExit> =>
   waitFor('the exit', async () => client.exit);

@@ -1,6 +1,6 @@
 /* Invariants after each recovery, and others for when nothing is under way. */
 import { readdir } from 'node:fs/promises';
-import { dueAt, type SessionTimes } from '../../agent/sandboxes/lifecycle/time-limits.ts';
+import { dueAt, type RunTimes } from '../../agent/sandboxes/lifecycle/time-limits.ts';
 import { paths } from '../../agent/system/paths.ts';
 import type { SandboxExecState, SandboxRow } from '../../agent/system/journal/sandbox-journal.ts';
 import { SandboxCapacity } from '../../shared/directory/capacity.ts';
@@ -208,7 +208,7 @@ async function checkDirectories(world: World, rows: readonly SandboxRow[]): Prom
   if (left.length > 0) ledger.broken.push(`output of commands is left of ${left.join()}`);
 }
 
-const timesOf = ({ expiresAt, idleSince, config }: SandboxRow): SessionTimes => ({
+const timesOf = ({ expiresAt, idleSince, config }: SandboxRow): RunTimes => ({
   ...{ expiresAt, idleSince, idleTtlSeconds: config.idleTtlSeconds },
 });
 

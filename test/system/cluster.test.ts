@@ -18,7 +18,7 @@ import {
   execIn,
   removeSandbox,
 } from '../helpers/sandboxes.ts';
-import { connectionUrl, runInSession } from '../helpers/sessions.ts';
+import { connectionUrl, runAttached } from '../helpers/test-connection.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 interface Context {
@@ -108,7 +108,7 @@ test('sandboxes run on every host, with their commands, sessions and ports', asy
     const { protocol, hostname } = new URL(await connectionUrl(api, id));
     t.is(protocol, 'wss:');
     owners.add(hostname);
-    t.is((await runInSession(api, id, 'printf in-session')).text, 'in-session');
+    t.is((await runAttached(api, id, 'printf in-session')).text, 'in-session');
   }
   t.deepEqual([...owners].sort(), addresses.sort(), 'sessions lead to the owning host');
 

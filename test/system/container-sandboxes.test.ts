@@ -19,7 +19,7 @@ import {
   outputOf,
   removeSandbox,
 } from '../helpers/sandboxes.ts';
-import { TestSession } from '../helpers/sessions.ts';
+import { TestConnection } from '../helpers/test-connection.ts';
 import type { Stack } from '../helpers/stack.ts';
 import { stackTest } from '../helpers/stack-test.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -157,7 +157,7 @@ test.serial('a terminal of a session goes on over a killed agent and a pause', a
   const { sandbox_id: id } = await createSandbox(api);
   const command = 'stty -echo; n=0; while read line; do n=$((n+1)); echo "$n $line"; done';
   const start = { type: 'start', command, terminal: { cols: 90, rows: 30 } };
-  let session = await TestSession.open(api, id, start);
+  let session = await TestConnection.open(api, id, start);
   await session.until(() => session.processId !== '');
   const { processId } = session;
   await sleep(200); // Until the echo is off.
@@ -181,7 +181,7 @@ test.serial('a terminal of a session goes on over a killed agent and a pause', a
     await incident();
     session = await waitFor('the host to take an attachment', async () => {
       const attach = { type: 'attach', process_id: processId, offset: 0 };
-      const opened = await TestSession.open(api, id, attach).catch(() => undefined);
+      const opened = await TestConnection.open(api, id, attach).catch(() => undefined);
       await opened?.until(() => opened.cursor >= length).catch(() => undefined);
       return opened?.closed === undefined ? opened : undefined;
     });

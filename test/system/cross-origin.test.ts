@@ -2,7 +2,7 @@
 import anyTest, { type TestFn } from 'ava';
 import type { ApiClient } from '../helpers/api.ts';
 import { Stack } from '../helpers/stack.ts';
-import { TestSession } from '../helpers/sessions.ts';
+import { TestConnection } from '../helpers/test-connection.ts';
 
 const PAGE = 'https://app.example.com';
 const FOREIGN = 'https://evil.example.com';
@@ -130,7 +130,7 @@ test('a WebSocket is refused to pages of other origins', async (t) => {
   const { agent } = t.context.open;
   const url = `${agent.replace('http', 'ws')}/sandboxes/none/connection?token=none`;
   const refusalOf = async (origin?: string): Promise<number | undefined> => {
-    const session = new TestSession(url, origin);
+    const session = new TestConnection(url, origin);
     await session.until(() => session.closed !== undefined);
     return session.refused;
   };

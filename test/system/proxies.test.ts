@@ -13,7 +13,7 @@ import { freePorts } from '../helpers/ports.ts';
 import { presign } from '../helpers/presign.ts';
 import { documentedProxy } from '../helpers/proxies.ts';
 import { containerSettings, createSandbox, execIn, sandboxPath } from '../helpers/sandboxes.ts';
-import { connectionUrl, TestSession } from '../helpers/sessions.ts';
+import { connectionUrl, TestConnection } from '../helpers/test-connection.ts';
 import type { Stack } from '../helpers/stack.ts';
 import { stackTest } from '../helpers/stack-test.ts';
 import { newDiskUser } from '../helpers/tools.ts';
@@ -171,7 +171,9 @@ for (const name of Object.keys(PROXIES) as ProxyName[]) {
 
     await using agent = await startProxy(name, { stack, authority }, 'AGENT_PORT');
     const url = new URL(await connectionUrl(api, sandboxId));
-    const session = new TestSession(`wss://${new URL(agent.url).host}${url.pathname}${url.search}`);
+    const session = new TestConnection(
+      `wss://${new URL(agent.url).host}${url.pathname}${url.search}`,
+    );
     await session.until(() => session.socket.readyState === session.socket.OPEN);
     session.say({ type: 'start', command: 'cat', env: {} });
     await session.until(() => session.processId !== '');

@@ -30,7 +30,7 @@ import {
   sandboxPath,
   settledSandbox,
 } from '../helpers/sandboxes.ts';
-import { TestSession } from '../helpers/sessions.ts';
+import { TestConnection } from '../helpers/test-connection.ts';
 import { stackTest } from '../helpers/stack-test.ts';
 import { tinyLayer } from '../helpers/tiny-image.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -135,7 +135,7 @@ test('a process of a session goes on at the new host, and no byte is lost or com
   const command =
     'while read -r line; do head -c 200000 /dev/urandom | tee -a /root/all; done; sha256sum </root/all';
   const hash = createHash('sha256');
-  const session = await TestSession.open(api, id, { type: 'start', command, env: {} });
+  const session = await TestConnection.open(api, id, { type: 'start', command, env: {} });
   session.write('next\n');
   await session.until(() => session.cursor >= 100_000);
   const before = session.frames.filter(({ stream }) => stream === 1);
@@ -146,7 +146,7 @@ test('a process of a session goes on at the new host, and no byte is lost or com
   await order(operator, first, 'drain');
   await untilAt(stack, id, second);
   await bring(api, id, 'resume', 'running');
-  const again = await TestSession.open(api, id, {
+  const again = await TestConnection.open(api, id, {
     ...{ type: 'attach', process_id: processId, offset: cursor },
   });
   await again.until(() => again.cursor >= 200_000);

@@ -18,7 +18,7 @@ import { expose, hostOf, startBackend } from '../helpers/ingress.ts';
 import { askWithCertificate } from '../helpers/internal-port.ts';
 import { freePorts } from '../helpers/ports.ts';
 import { containerSettings, createSandbox } from '../helpers/sandboxes.ts';
-import { runInSession } from '../helpers/sessions.ts';
+import { runAttached } from '../helpers/test-connection.ts';
 import { Stack } from '../helpers/stack.ts';
 import { newDiskUser } from '../helpers/tools.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -102,7 +102,7 @@ test('a command runs on a disk, and objects are read from it by control and by b
 test('a session and a port of a sandbox are reached over TLS, the port by way of another host, too', async (t) => {
   const { api, stack, ingressPorts } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
-  const session = await runInSession(api, id, 'printf over-tls');
+  const session = await runAttached(api, id, 'printf over-tls');
   t.is(Buffer.concat(session.frames.map(({ bytes }) => bytes)).toString(), 'over-tls');
   const backend = await startBackend(id, 8080, stack.directory);
   await expose(api, id, 8080);

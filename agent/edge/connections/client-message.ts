@@ -5,17 +5,17 @@ import { EDGE_LIMITS } from '../limits.ts';
 import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import { compile, taggedUnion } from '../../../shared/validate.ts';
 import { GUEST_LIMITS } from '../../machines/guest-link/guest-protocol.ts';
-import { SessionError } from '../../sandboxes/processes/process-error.ts';
-import type { SessionProcessSpec } from '../../sandboxes/processes/sandbox-processes.ts';
+import { ProcessError } from '../../sandboxes/processes/process-error.ts';
+import type { AttachableSpec } from '../../sandboxes/processes/sandbox-processes.ts';
 
-/* Messages of clients in text frames (docs/sessions.md). */
+/* Messages of clients in text frames (docs/process-connections.md). */
 
 const NO_NUL = '^[^\\0]*$';
 const UUID = '^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$';
 const VARIABLE_NAME = '^[^=\\0]+$';
 const processId = Type.String({ minLength: 1, maxLength: 64 });
 const windowEdge = Type.Integer({ minimum: 1, maximum: 65_535 });
-const { sessionWindowBytesMin, sessionWindowBytesMax, sessionWindowBytes } = EDGE_LIMITS;
+const { outputWindowBytesMin, outputWindowBytesMax, outputWindowBytes } = EDGE_LIMITS;
 const DEFAULT_TERMINAL = { columns: 80, rows: 24 } as const;
 
 /** Framing of connections that are attached to a process: how its bytes are sent both ways. */
@@ -23,7 +23,7 @@ const framing = {
   client_id: Type.Optional(Type.String({ minLength: 1, maxLength: 64 })),
   version: Type.Optional(Type.Integer({ minimum: 1, maximum: 2 })),
   window: Type.Optional(
-    Type.Integer({ minimum: sessionWindowBytesMin, maximum: sessionWindowBytesMax }),
+    Type.Integer({ minimum: outputWindowBytesMin, maximum: outputWindowBytesMax }),
   ),
 };
 
@@ -86,8 +86,8 @@ export type AttachingMessage = StartMessage | Type.Static<typeof Attach>;
 
 const checkFirst = compile(FirstMessage);
 
-const refuse = (message: string, cause?: unknown): SessionError =>
-  new SessionError('invalid_request', message, { cause });
+const refuse = (message: string, cause?: unknown): ProcessError =>
+  new ProcessError('invalid_request', message, { cause });
 
 function parse(text: Buffer): unknown {
   try {
@@ -98,7 +98,7 @@ function parse(text: Buffer): unknown {
   }
 }
 
-/** The message that chooses what a connection is for. @throws SessionError `invalid_request` */
+/** The message that chooses what a connection is for. @throws ProcessError `invalid_request` */
 export function parseFirstMessage(data: Buffer, isBinary: boolean): FirstMessage {
   if (isBinary) throw refuse('the first message must be a JSON text frame');
   const value = parse(data);
@@ -114,7 +114,7 @@ export function parseFirstMessage(data: Buffer, isBinary: boolean): FirstMessage
  * How far ahead of what it has read a client may be sent output, in bytes; Infinity in version 1.
  */
 export const windowOf = ({ version, window }: AttachingMessage): number =>
-  version === 2 ? (window ?? sessionWindowBytes) : Infinity;
+  version === 2 ? (window ?? outputWindowBytes) : Infinity;
 
 const CloseStdin = Type.Object({ type: Type.Literal('close_stdin') });
 const Read = Type.Object({
@@ -128,7 +128,7 @@ const checkNext = {
   2: compile(taggedUnion('type', [CloseStdin, Read])),
 } as const;
 
-/** A text frame after the first one. @throws SessionError `invalid_request` */
+/** A text frame after the first one. @throws ProcessError `invalid_request` */
 export function parseNextMessage(data: Buffer, version: 1 | 2): NextMessage {
   const value = parse(data);
   try {
@@ -145,7 +145,7 @@ const INPUT_HEAD_BYTES = 8;
 
 /**
  * Input of version 2: u64 big-endian offset among all input of the process, the bytes.
- * @throws SessionError `invalid_request`
+ * @throws ProcessError `invalid_request`
  */
 export function decodeInput(data: Buffer): { offset: number; bytes: Buffer } {
   const offset = data.length < INPUT_HEAD_BYTES ? Infinity : Number(data.readBigUInt64BE(0));
@@ -153,15 +153,15 @@ export function decodeInput(data: Buffer): { offset: number; bytes: Buffer } {
   return { offset, bytes: data.subarray(INPUT_HEAD_BYTES) };
 }
 
-function terminalOf({ terminal }: StartMessage): SessionProcessSpec['terminal'] {
+function terminalOf({ terminal }: StartMessage): AttachableSpec['terminal'] {
   if (terminal === undefined || terminal === null || terminal === false) return undefined;
   if (terminal === true) return DEFAULT_TERMINAL;
   const { cols = DEFAULT_TERMINAL.columns, rows = DEFAULT_TERMINAL.rows } = terminal;
   return { columns: cols, rows };
 }
 
-/** @throws SessionError `invalid_request` for more text than a guest takes */
-export function toProcessSpec(message: StartMessage): SessionProcessSpec {
+/** @throws ProcessError `invalid_request` for more text than a guest takes */
+export function toProcessSpec(message: StartMessage): AttachableSpec {
   const { command, env, timeout_seconds: timeoutSeconds, cwd } = message;
   const environment = env ?? {};
   if (Buffer.byteLength(command) > GUEST_LIMITS.commandMax) {

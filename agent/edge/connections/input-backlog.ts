@@ -1,5 +1,5 @@
 import { KiB } from '../../../shared/units.ts';
-import { SessionError } from '../../sandboxes/processes/process-error.ts';
+import { ProcessError } from '../../sandboxes/processes/process-error.ts';
 
 const CAPACITY_MIN = 4 * KiB;
 
@@ -20,13 +20,13 @@ export class InputBacklog {
 
   /**
    * Adds what is new of a frame.
-   * @throws SessionError `input_conflict` when it does not go on where the input before it ends
+   * @throws ProcessError `input_conflict` when it does not go on where the input before it ends
    */
   append({ offset, bytes }: InputRun): void {
     if (this.#length === 0) this.#offset = offset;
     const end = this.#offset + this.#length;
     if (offset > end) {
-      throw new SessionError('input_conflict', `input goes on at ${end}, not at ${offset}`);
+      throw new ProcessError('input_conflict', `input goes on at ${end}, not at ${offset}`);
     }
     const fresh = bytes.subarray(end - offset);
     this.#grow(this.#length + fresh.length);

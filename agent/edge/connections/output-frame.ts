@@ -4,7 +4,7 @@ const HEAD_BYTES = 9;
 
 /**
  * A binary frame of output: u8 stream (1 stdout, 2 stderr), u64 big-endian offset among the bytes
- * of both streams, the bytes (docs/sessions.md).
+ * of both streams, the bytes (docs/process-connections.md).
  */
 export function encodeOutput({ stream, offset, bytes }: OutputPiece): Buffer {
   const frame = Buffer.allocUnsafe(HEAD_BYTES + bytes.length);

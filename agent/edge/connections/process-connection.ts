@@ -8,8 +8,8 @@ import type {
   AttachedProcess,
   SandboxProcesses,
 } from '../../sandboxes/processes/sandbox-processes.ts';
-import { SessionError } from '../../sandboxes/processes/process-error.ts';
-import type { SessionExit } from '../../sandboxes/processes/session-exit.ts';
+import { ProcessError } from '../../sandboxes/processes/process-error.ts';
+import type { ProcessExit } from '../../sandboxes/processes/process-exit.ts';
 import {
   type AttachingMessage,
   decodeInput,
@@ -19,7 +19,7 @@ import {
 } from './client-message.ts';
 import { InputBacklog, type InputRun } from './input-backlog.ts';
 import { encodeOutput } from './output-frame.ts';
-import { CLOSE_CODES, hangUp, sendError, sendEvent, sendExit } from './session-socket.ts';
+import { CLOSE_CODES, hangUp, sendError, sendEvent, sendExit } from './connection-socket.ts';
 
 /** The most that Node reads from a socket at once. */
 const CHUNK_BYTES_MAX = 64 * KiB;
@@ -29,7 +29,7 @@ const CHUNK_BYTES_MAX = 64 * KiB;
  * and the rest of the chunk that it ends in, it is as much as may wait for a process.
  */
 const READ_AHEAD_BYTES =
-  SANDBOX_LIMITS.sessionInputWaitingBytesMax - EDGE_LIMITS.sessionMessageBytesMax - CHUNK_BYTES_MAX;
+  SANDBOX_LIMITS.inputWaitingBytesMax - EDGE_LIMITS.clientMessageBytesMax - CHUNK_BYTES_MAX;
 
 /**
  * A connection that is attached to one process: output to the client, input from it. The process
@@ -90,7 +90,7 @@ export class ProcessConnection implements ProcessClient {
     return this.#inputReceived - this.#inputWritten > READ_AHEAD_BYTES;
   }
 
-  /** Starts the process or attaches to it. @throws SessionError */
+  /** Starts the process or attaches to it. @throws ProcessError */
   async open(processes: SandboxProcesses, message: AttachingMessage): Promise<void> {
     const process =
       message.type === 'start'
@@ -105,7 +105,7 @@ export class ProcessConnection implements ProcessClient {
     if (this.#isOver) this.close();
   }
 
-  /** A frame after the first one. @throws SessionError */
+  /** A frame after the first one. @throws ProcessError */
   receive(data: Buffer, isBinary: boolean): void {
     if (this.#isOver) return;
     if (isBinary) return this.#receiveInput(data);
@@ -158,13 +158,13 @@ export class ProcessConnection implements ProcessClient {
     this.#tellInput();
   }
 
-  ended(exit: SessionExit): void {
+  ended(exit: ProcessExit): void {
     this.#isOver = true;
     sendExit(this.#socket, exit);
     this.close();
   }
 
-  detached(error?: SessionError): void {
+  detached(error?: ProcessError): void {
     this.#isOver = true;
     if (error === undefined) hangUp(this.#socket, CLOSE_CODES.leaving, 'the sandbox was paused');
     else sendError(this.#socket, error);
@@ -196,10 +196,10 @@ export class ProcessConnection implements ProcessClient {
     if (process === undefined) return;
     const run = this.#runOf(data);
     const isTooFar =
-      run.offset + run.bytes.length - process.input.taken > EDGE_LIMITS.sessionInputWindowBytes;
+      run.offset + run.bytes.length - process.input.taken > EDGE_LIMITS.inputWindowBytes;
     if (this.#version === 2 && isTooFar) {
-      const message = `at most ${EDGE_LIMITS.sessionInputWindowBytes} bytes of input may wait to be taken`;
-      throw new SessionError('invalid_request', message);
+      const message = `at most ${EDGE_LIMITS.inputWindowBytes} bytes of input may wait to be taken`;
+      throw new ProcessError('invalid_request', message);
     }
     this.#backlog.append(run);
     if (this.isFull) this.#socket.pause();

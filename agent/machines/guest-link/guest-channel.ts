@@ -150,7 +150,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
       (spec.terminal === undefined ? 0 : PROCESS_FLAGS.terminal) |
       (spec.stdin ? PROCESS_FLAGS.stdin : 0) |
       (spec.isFollowed ? PROCESS_FLAGS.followed : 0) |
-      (spec.isSession ? PROCESS_FLAGS.session : 0);
+      (spec.isAttachable ? PROCESS_FLAGS.session : 0);
     const frame = {
       type: 'start',
       id: spec.id,
@@ -180,7 +180,7 @@ export class GuestChannel extends EventEmitter<GuestEvents> {
    */
   async startFiles(id: string, operation: Buffer): Promise<void> {
     const { answered } = await this.#connection.inTurn(() => {
-      this.#processes.add(id, { isFollowed: true, isSession: true });
+      this.#processes.add(id, { isFollowed: true, isAttachable: true });
       const refused = (): void => this.#processes.drop(id);
       const expected = { timeoutMs: GUEST_TIMEOUTS_MS.start, refused };
       return {

@@ -87,7 +87,7 @@ export class GuestProcesses {
   }
 
   /** Adds a process that is about to start. @throws RangeError for a full table or a taken id */
-  add(id: string, spec: { isFollowed: boolean; isSession: boolean }): void {
+  add(id: string, spec: { isFollowed: boolean; isAttachable: boolean }): void {
     if (this.#flows.has(id)) throw new RangeError('process id is taken');
     if (!this.hasRoomBeside(new Set())) throw new RangeError('too many processes');
     this.#flows.set(id, ProcessFlow.ofNew(spec));

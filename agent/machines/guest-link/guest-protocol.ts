@@ -44,7 +44,7 @@ export const GUEST_LIMITS = {
   shutdownMsMax: 60_000,
   hookMax: SCHEMA_LIMITS.copyHookBytesMax,
   hookMsMax: SCHEMA_LIMITS.copyHookMsMax,
-  retainMs: SCHEMA_LIMITS.processKeptMs, // How long a session's process is kept after its end.
+  retainMs: SCHEMA_LIMITS.processKeptMs, // How long an attachable process is kept after its end.
   hostSilenceMs: 30_000, // After that the guest takes its host for gone.
   fileOperationsMax: 48, // At the same time.
   fileRing: 512 * KiB, // For an operation on files, in place of `ringMax`.
@@ -168,7 +168,7 @@ export const PROCESS_FLAGS = {
   followed: 4,
   exited: 8,
   signalled: 16,
-  session: 32, // For process sessions: kept for `retainMs` after its end, then evicted.
+  session: 32, // For processes that clients attach to: kept for `retainMs` after its end, then evicted.
   killed: 64,
   timedOut: 128,
 } as const;

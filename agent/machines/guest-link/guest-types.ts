@@ -89,7 +89,7 @@ export interface GuestProcessSpec {
   /** Follows its output from the first byte on, as `follow(id, 0)` would. */
   isFollowed: boolean;
   /** Kept for a while after its end, then evicted; others are kept until `forget`. */
-  isSession: boolean;
+  isAttachable: boolean;
   /** After this time the guest kills it. The clock stands still while the machine is paused. */
   timeoutMs: number | undefined;
 }

@@ -15,25 +15,28 @@ export class ProcessFlow {
   /** The end of the last byte that has come. */
   #receivedEnd = 0;
   #outputEnd: number | undefined;
-  readonly #isSession: boolean;
+  readonly #isAttachable: boolean;
   #stdinSent: number;
   #stdinTaken: number;
   readonly #creditWaiters: (() => void)[] = [];
   readonly stdinWrites = new SerialQueue();
 
   private constructor(
-    isSession: boolean,
+    isAttachable: boolean,
     stdin: { readonly sent: number; readonly taken: number },
     outputEnd: number | undefined,
   ) {
-    this.#isSession = isSession;
+    this.#isAttachable = isAttachable;
     this.#stdinSent = stdin.sent;
     this.#stdinTaken = stdin.taken;
     this.#outputEnd = outputEnd;
   }
 
-  static ofNew(spec: { readonly isFollowed: boolean; readonly isSession: boolean }): ProcessFlow {
-    const flow = new ProcessFlow(spec.isSession, { sent: 0, taken: 0 }, undefined);
+  static ofNew(spec: {
+    readonly isFollowed: boolean;
+    readonly isAttachable: boolean;
+  }): ProcessFlow {
+    const flow = new ProcessFlow(spec.isAttachable, { sent: 0, taken: 0 }, undefined);
     if (spec.isFollowed) flow.follow(0);
     return flow;
   }
@@ -48,9 +51,9 @@ export class ProcessFlow {
     if (stdinTaken > stdinReceived || stdinReceived - stdinTaken > GUEST_LIMITS.inputWindow) {
       throw new GuestProtocolError('guest took impossible input');
     }
-    const isSession = (record.flags & PROCESS_FLAGS.session) !== 0;
+    const isAttachable = (record.flags & PROCESS_FLAGS.session) !== 0;
     const stdin = { sent: stdinReceived, taken: stdinTaken };
-    return new ProcessFlow(isSession, stdin, isExited ? end : undefined);
+    return new ProcessFlow(isAttachable, stdin, isExited ? end : undefined);
   }
 
   get hasExited(): boolean {
@@ -59,7 +62,7 @@ export class ProcessFlow {
 
   /** The guest evicts it when it needs the place. */
   get isEvictable(): boolean {
-    return this.#isSession && this.hasExited && this.#nextOutput === undefined;
+    return this.#isAttachable && this.hasExited && this.#nextOutput === undefined;
   }
 
   get stdinSent(): number {

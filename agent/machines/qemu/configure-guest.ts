@@ -47,7 +47,7 @@ export async function warmUp({ channel }: GuestLink, signal: AbortSignal): Promi
   if (channel === undefined) throw new Error('the guest does not answer');
   const id = randomUUID();
   const streams = { terminal: undefined, stdin: false, isFollowed: false };
-  const spec = { environment: {}, directory: '/', user: '0:0', isSession: false };
+  const spec = { environment: {}, directory: '/', user: '0:0', isAttachable: false };
   const exited = once(channel, 'exited', { signal });
   exited.catch(() => undefined); // An abort may reject it before it is awaited.
   try {

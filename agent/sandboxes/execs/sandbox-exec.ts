@@ -91,7 +91,7 @@ export class SandboxExec {
           terminal: hasTerminal ? { columns: 80, rows: 24 } : undefined,
           stdin: false,
           isFollowed: true,
-          isSession: false,
+          isAttachable: false,
           timeoutMs: undefined, // The journal keeps when its time is up.
         }),
       );

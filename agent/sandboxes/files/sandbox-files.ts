@@ -67,7 +67,7 @@ export class SandboxFiles {
       const channel = await this.#channel();
       const worker = new FileWorker(randomUUID(), channel);
       this.#workers.set(worker.id, worker);
-      const signal = AbortSignal.timeout(SANDBOX_LIMITS.sessionGuestMsMax);
+      const signal = AbortSignal.timeout(SANDBOX_LIMITS.guestAnswerMsMax);
       const encoded = encodeOperation(operation, more);
       try {
         await whenThawed(() => channel.startFiles(worker.id, encoded), signal);
@@ -124,7 +124,7 @@ export class SandboxFiles {
     if (link === undefined) throw notRunning();
     if (link.channel !== undefined) return link.channel;
     return link
-      .opened(AbortSignal.timeout(SANDBOX_LIMITS.sessionGuestMsMax))
+      .opened(AbortSignal.timeout(SANDBOX_LIMITS.guestAnswerMsMax))
       .catch((error: unknown) => {
         throw guestSilent(error);
       });

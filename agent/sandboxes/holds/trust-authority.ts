@@ -130,7 +130,7 @@ async function runScript(
   await channel.start({
     ...{ id, command: SCRIPT, environment: { CERTIFICATE: certificate.trimEnd() }, directory: '/' },
     user: '0:0',
-    ...{ terminal: undefined, stdin: false, isFollowed: false, isSession: false },
+    ...{ terminal: undefined, stdin: false, isFollowed: false, isAttachable: false },
     timeoutMs: TRUST_MS_MAX,
   });
   for await (const [exit] of exits as AsyncIterable<[GuestExit]>) {

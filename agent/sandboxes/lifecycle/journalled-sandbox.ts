@@ -227,7 +227,7 @@ export class JournalledSandbox {
    */
   resumeLimits(): void {
     const now = monotonicNow();
-    // Missing only in sessions that began under agents which counted by the wall clock.
+    // Missing only in runs that began under agents which counted by the wall clock.
     const { runningSince = now, config } = this.#row;
     const { expiresAt = runningSince + config.maxTtlSeconds * 1000 } = this.#row;
     const idleSince = this.#holds > 0 ? undefined : (this.#row.idleSince ?? now);
@@ -236,7 +236,7 @@ export class JournalledSandbox {
   }
 
   /**
-   * Sets the time limits of the present session and of later ones.
+   * Sets the time limits of the present run and of later ones.
    * @throws AppError `bad_request`
    */
   async setLimits({ timeoutSeconds, idleTtlSeconds }: NewLimits): Promise<void> {
@@ -336,7 +336,7 @@ export class JournalledSandbox {
   }
 
   /**
-   * When the present session will expire; undefined without one: only later sessions change then.
+   * When the present run will expire; undefined without one: only later runs change then.
    */
   #resetExpiry(timeoutSeconds: number): number | undefined {
     const { runningSince, expiresAt } = this.#row;

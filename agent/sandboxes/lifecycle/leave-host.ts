@@ -13,7 +13,7 @@ import type { SandboxContext } from './sandbox-context.ts';
 export async function releaseSandbox({ sandbox, current, deps }: SandboxContext): Promise<boolean> {
   const { driver, handover, journal, mounts } = deps;
   const { row } = sandbox;
-  const isResting = isAtRest(row.state) && row.slot === undefined && current.session === undefined;
+  const isResting = isAtRest(row.state) && row.slot === undefined && current.run === undefined;
   if (handover === undefined || row.uid < 0 || row.isDeleting || !isResting) return false;
   // Earlier attempts may have failed.
   await driver.reclaim(row.vmId);

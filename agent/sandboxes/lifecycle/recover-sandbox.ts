@@ -39,10 +39,10 @@ export async function recoverSandbox(context: SandboxContext): Promise<void> {
  */
 export async function giveUpAtLast(context: SandboxContext, cause: Error): Promise<void> {
   const { sandbox, current, deps } = context;
-  const { session } = current;
+  const { run } = current;
   const attempt = async (): Promise<boolean> => {
     // Its machine's end was handled meanwhile, or it has been started again since.
-    if (current.session !== session) return true;
+    if (current.run !== run) return true;
     try {
       await giveUp(context, cause);
       return true;
@@ -122,19 +122,19 @@ async function takeOverResumed(context: SandboxContext): Promise<void> {
 /** The guest of a copy had its identity, and its hook ran: whatever became of it, it continues. */
 async function takeOverHooked(context: SandboxContext): Promise<void> {
   const { sandbox, current, deps } = context;
-  const session = current.begin();
+  const run = current.begin();
   const found = await deps.driver.recover(await machineSpec(sandbox.row, deps));
   if ('reason' in found) {
     return finish(context, { reason: 'resume_failed', message: found.message });
   }
-  session.machine = found;
+  run.machine = found;
   context.watchdog.watchStart(deps.bootTimeoutMs);
   runInBackground('sandbox.endHook', async () => {
     try {
-      const hook = await endInterrupted(found, session.signal);
-      current.report(session, { kind: 'started', machine: found, hook });
+      const hook = await endInterrupted(found, run.signal);
+      current.report(run, { kind: 'started', machine: found, hook });
     } catch (error) {
-      current.report(session, { kind: 'startFailed', error: toError(error) });
+      current.report(run, { kind: 'startFailed', error: toError(error) });
     }
   });
 }
@@ -142,11 +142,11 @@ async function takeOverHooked(context: SandboxContext): Promise<void> {
 /** Takes over a machine that ran when the former agent ended, and that may have ended since. */
 async function takeOver(context: SandboxContext): Promise<void> {
   const { sandbox, current, execs, processes, deps } = context;
-  const session = current.begin();
+  const run = current.begin();
   const spec: MachineSpec = await machineSpec(sandbox.row, deps);
   const found = await deps.driver.recover(spec);
   if ('reason' in found) return finish(context, found);
-  current.watchEnd(session, found);
+  current.watchEnd(run, found);
   if (sandbox.row.state === 'stopping') {
     sandbox.announceState('recovered while stopping');
     return beginStop(context);
@@ -157,7 +157,7 @@ async function takeOver(context: SandboxContext): Promise<void> {
   continueCopied(context, found);
   // Sent as an event, which is repeated while it cannot be journalled: the machine is sound.
   if (sandbox.row.state === 'pausing')
-    current.report(session, { kind: 'pauseFailed', error: new Error(NOT_PAUSED) });
+    current.report(run, { kind: 'pauseFailed', error: new Error(NOT_PAUSED) });
   else sandbox.announceState('recovered');
   if (sandbox.row.state === 'draining') awaitRequests(context, true);
 }

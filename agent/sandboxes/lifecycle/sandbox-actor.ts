@@ -13,10 +13,10 @@ import type { NameAddresses, SandboxRow } from '../../system/journal/sandbox-jou
 import { Mailbox } from '../../system/queues/mailbox.ts';
 import { ActionGate } from './action-gate.ts';
 import { CopyGate, copyMsMax } from './copy-gate.ts';
-import { CurrentSession } from './current-session.ts';
+import { CurrentRun } from './current-run.ts';
 import type { ExecWithOutput, SandboxExecs, SandboxExecSpec } from '../execs/sandbox-execs.ts';
 import type { SandboxProcesses } from '../processes/sandbox-processes.ts';
-import { SessionError } from '../processes/process-error.ts';
+import { ProcessError } from '../processes/process-error.ts';
 import type { DependentForks } from '../holds/fork-tree.ts';
 import { ImageWait } from './image-wait.ts';
 import { awaitImage, beginImageWait, lacksImage, stopImageWait } from './wait-for-image.ts';
@@ -51,7 +51,7 @@ const RESTARTS = 'the host restarts; attach again';
 const TAKEN = 'the sandbox went on at another host, which took this one for lost; attach again';
 const NOT_CONTINUED = 'it did not continue in time after a fork, so the host ended it';
 
-/** The commands of the REST API and the processes of sessions in a sandbox. */
+/** The commands of the REST API and the processes that clients attach to in a sandbox. */
 export interface SandboxRuns {
   readonly execs: SandboxExecs;
   readonly processes: SandboxProcesses;
@@ -87,7 +87,7 @@ export class SandboxActor {
       drain: new PauseDrain(deps),
       send: (handle) => this.#mailbox.send(handle),
       watchdog: new TransitionWatchdog(deps.storage, () => endOverdueTransition(context)),
-      current: new CurrentSession({
+      current: new CurrentRun({
         ...{ sandboxId: row.id, mailbox: this.#mailbox, log: deps.log },
         handle: (event) => handleMachineEvent(context, event),
       }),
@@ -204,7 +204,7 @@ export class SandboxActor {
       // A paused sandbox holds its image.
       if (this.row.state !== 'paused' && (await lacksImage(this.#context)))
         return beginImageWait(this.#context, 'start was asked for', replaced);
-      // The session removes the checkpoint's files before it boots the machine.
+      // The run removes the checkpoint's files before it boots the machine.
       const change = { checkpoint: undefined, bootId: randomUUID(), ...replaced };
       await beginStart(this.#context, 'pending_start', change, 'start was asked for');
     };
@@ -307,7 +307,7 @@ export class SandboxActor {
   }
 
   /**
-   * Sets the time limits of the present session and of later ones.
+   * Sets the time limits of the present run and of later ones.
    * @throws AppError `bad_request`
    */
   async setLimits(limits: NewLimits): Promise<void> {
@@ -468,7 +468,7 @@ export class SandboxActor {
   }
 
   /**
-   * The processes of its sessions. Whoever lists them does not use the sandbox.
+   * The processes that clients attach to. Whoever lists them does not use the sandbox.
    * @throws AppError `sandbox_not_running`, `unavailable` when the guest does not answer
    */
   async processes(): Promise<SandboxProcess[]> {
@@ -476,7 +476,7 @@ export class SandboxActor {
     try {
       return await this.#context.processes.list();
     } catch (error) {
-      if (!(error instanceof SessionError)) throw error;
+      if (!(error instanceof ProcessError)) throw error;
       const code = error.code === 'sandbox_not_running' ? error.code : 'unavailable';
       throw new AppError(code, error.message, { cause: error });
     }
@@ -518,7 +518,7 @@ export class SandboxActor {
     const saved = rested.then(() => this.#mailbox.send(() => sandbox.saveLastUse()));
     await settledWithin(saved, SANDBOX_LIMITS.sandboxDetachMs);
     await current.leave('the agent ends');
-    processes.disconnect(new SessionError('internal_error', why));
+    processes.disconnect(new ProcessError('internal_error', why));
     await execs.detach();
   }
 

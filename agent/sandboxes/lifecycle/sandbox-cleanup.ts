@@ -4,7 +4,7 @@ import { repeatUntilDone } from '../../system/queues/until-done.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 
 /**
- * Cleans up after a session: removes the remains of the machine, and a checkpoint that will not be
+ * Cleans up after a run: removes the remains of the machine, and a checkpoint that will not be
  * resumed, then releases the network slot, which must not be reused before. Resolves after the
  * first attempt; this agent retries a failed one in the background, and the next agent does after
  * it.
@@ -35,9 +35,9 @@ async function attempt(context: SandboxContext, slot: number | undefined): Promi
   const { sandbox, current, deps } = context;
   const { id: sandboxId, vmId, state, config } = sandbox.row;
   // The sandbox is starting again, and the driver's start removes such remains by itself.
-  if (current.session !== undefined && current.machine === undefined) return false;
+  if (current.run !== undefined && current.machine === undefined) return false;
   try {
-    if (current.session === undefined) {
+    if (current.run === undefined) {
       await deps.driver.reclaim(vmId);
       if (state !== 'paused') await deps.driver.discardCheckpoint(vmId);
       const mounts = state === 'paused' ? deps.mounts.locate(config.mounts ?? []) : [];

@@ -1,13 +1,13 @@
 import type { SandboxRow } from '../../system/journal/sandbox-journal.ts';
 import type { CopyGate } from './copy-gate.ts';
-import type { CurrentSession } from './current-session.ts';
+import type { CurrentRun } from './current-run.ts';
 import type { StorageAnswers } from './deadline.ts';
 import type { SandboxExecs } from '../execs/sandbox-execs.ts';
 import type { SandboxProcesses } from '../processes/sandbox-processes.ts';
 import type { HostCapacity } from '../holds/host-capacity.ts';
 import type { ImageWait } from './image-wait.ts';
 import type { JournalledSandbox, JournalledSandboxDeps } from './journalled-sandbox.ts';
-import type { MachineSessionDeps } from './machine-session.ts';
+import type { MachineRunDeps } from './machine-run.ts';
 import type { SandboxUses } from './sandbox-uses.ts';
 import type { PauseDrain } from './pause-drain.ts';
 import type { PrewarmedMachines } from '../prewarming/prewarmed-machines.ts';
@@ -16,7 +16,7 @@ import type { TransitionWatchdog } from './transition-watchdog.ts';
 import type { UidPool } from '../holds/uid-pool.ts';
 
 /** Dependencies that the sandboxes of a host share. */
-export interface SandboxActorDeps extends JournalledSandboxDeps, MachineSessionDeps {
+export interface SandboxActorDeps extends JournalledSandboxDeps, MachineRunDeps {
   readonly capacity: HostCapacity;
   readonly storage: StorageAnswers;
   /** Knows the uids of all journalled sandboxes. */
@@ -39,7 +39,7 @@ export interface SandboxContext {
   readonly uses: SandboxUses;
   readonly execs: SandboxExecs;
   readonly processes: SandboxProcesses;
-  readonly current: CurrentSession;
+  readonly current: CurrentRun;
   readonly watchdog: TransitionWatchdog;
   readonly copies: CopyGate;
   readonly drain: PauseDrain;

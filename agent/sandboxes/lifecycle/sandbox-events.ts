@@ -1,7 +1,7 @@
 import { SANDBOX_LIMITS } from '../limits.ts';
 import { isTransitional, type SandboxState } from '../../../shared/sandbox-lifecycle.ts';
 import { settledWithin } from '../../../shared/settled-within.ts';
-import type { MachineEvent } from './current-session.ts';
+import type { MachineEvent } from './current-run.ts';
 import { BootError, type MachineEnd } from '../../machines/driver.ts';
 import type { SandboxContext } from './sandbox-context.ts';
 import { handleDrained, handleEnded, handlePauseFailed, handlePaused } from './sandbox-pause.ts';
@@ -37,11 +37,11 @@ export async function handleMachineEvent(
 /** Ends a transition that has passed its deadline: aborts a start, and kills a running machine. */
 export function endOverdueTransition({ sandbox, current, deps }: SandboxContext): void {
   const { id: sandboxId, state } = sandbox.row;
-  const { session } = current;
-  if (session === undefined || !isTransitional(state)) return;
+  const { run } = current;
+  if (run === undefined || !isTransitional(state)) return;
   deps.log.error({ sandboxId, state }, 'sandbox:overdue');
-  session.abort(new BootError('boot_timeout', START_OVERDUE));
-  current.report(session, { kind: 'overdue', state });
+  run.abort(new BootError('boot_timeout', START_OVERDUE));
+  current.report(run, { kind: 'overdue', state });
 }
 
 /** @param overdue the state whose deadline has passed */

@@ -33,11 +33,11 @@ export async function beginDrainOrPause(
 /** Reports when a pause need not wait any longer. */
 export function awaitRequests(context: SandboxContext, isAsked: boolean): void {
   const { current, drain, sandbox, copies } = context;
-  const { session } = current;
-  if (session === undefined) throw new Error('a sandbox without a machine cannot be paused');
+  const { run } = current;
+  if (run === undefined) throw new Error('a sandbox without a machine cannot be paused');
   drain.begin(sandbox.row, isAsked, async (cancelled) => {
     await copies.copying; // The next agent has the machine continue first.
-    if (!cancelled.aborted) current.report(session, { kind: 'drained' });
+    if (!cancelled.aborted) current.report(run, { kind: 'drained' });
   });
 }
 
@@ -62,9 +62,8 @@ export async function cancelPause({ sandbox }: SandboxContext, cause: string): P
 
 export async function beginPause(context: SandboxContext, cause: string): Promise<void> {
   const { sandbox, current, execs, processes, deps } = context;
-  const { session } = current;
-  if (session?.machine === undefined)
-    throw new Error('a sandbox without a machine cannot be paused');
+  const { run } = current;
+  if (run?.machine === undefined) throw new Error('a sandbox without a machine cannot be paused');
   const { checkpoint = randomUUID() } = sandbox.row; // Callers know it since a drain began.
   await sandbox.enter('pausing', { checkpoint }, cause);
   const { vmId } = sandbox.row;
@@ -74,9 +73,9 @@ export async function beginPause(context: SandboxContext, cause: string): Promis
   runInBackground('sandbox.pause', async () => {
     try {
       await pausing;
-      current.report(session, { kind: 'paused' });
+      current.report(run, { kind: 'paused' });
     } catch (error) {
-      current.report(session, { kind: 'pauseFailed', error: toError(error) });
+      current.report(run, { kind: 'pauseFailed', error: toError(error) });
     }
   });
 }

@@ -11,7 +11,7 @@ import type { SandboxContext } from './sandbox-context.ts';
 
 /* How a sandbox comes to rest: stopping it, and handling the end of its machine. */
 
-/** Why processes end, in the words that clients of sessions know. */
+/** Why processes end, in the words that attached clients know. */
 const STOPPED = 'sandbox stopped';
 
 const STOPPED_WHILE_PAUSED: MachineEnd = {
@@ -36,12 +36,12 @@ export async function newDiskCheckpoint({
 
 /** Shuts the machine down, or aborts its start; the end of either leads to {@link finish}. */
 export function beginStop({ current, execs, processes }: SandboxContext): void {
-  const { session } = current;
-  if (session === undefined) return;
+  const { run } = current;
+  if (run === undefined) return;
   execs.expectStop();
   processes.expectStop(STOPPED);
-  session.abort(new Error('the sandbox is being stopped'));
-  runInBackground('sandbox.stop', () => session.machine?.stop(SANDBOX_LIMITS.sandboxStopGraceMs));
+  run.abort(new Error('the sandbox is being stopped'));
+  runInBackground('sandbox.stop', () => run.machine?.stop(SANDBOX_LIMITS.sandboxStopGraceMs));
 }
 
 /** Stops a paused sandbox, which has no machine: discards its checkpoint. */

@@ -76,7 +76,7 @@ export function handleDiskLost(context: SandboxContext, reason: Error): void {
   const { message } = reason;
   deps.log.error({ sandboxId: sandbox.row.id, message }, 'sandbox:diskLost');
   const why = `a disk that it mounts was given to another host: ${message}`;
-  current.session?.abort(new Error(why, { cause: reason }));
+  current.run?.abort(new Error(why, { cause: reason }));
   runInBackground('sandbox.kill', () => current.machine?.kill(why));
   deps.driver.releaseDisks(sandbox.row.vmId);
   if (deps.driver.traits.pausedStaysInMemory) endPaused(context, why);
@@ -165,18 +165,18 @@ export async function beginStart(
 export function startMachine(context: SandboxContext, clock = new StartClock()): void {
   const { sandbox, current, watchdog, deps } = context;
   clock.end('placed');
-  const session = current.begin(clock);
+  const run = current.begin(clock);
   const onTurn = (): void => watchdog.watchStart(deps.bootTimeoutMs);
   const start = async (span: OpenSpan): Promise<void> => {
     try {
-      const machine = await session.start(sandbox.row, deps, onTurn);
+      const machine = await run.start(sandbox.row, deps, onTurn);
       span.set({ 'berth.machine_origin': machine.origin?.kind });
-      const hook = await runHook(context, machine, session.signal);
-      await trustOwnAuthority(deps, sandbox.row, machine, session.signal);
-      current.report(session, { kind: 'started', machine, hook });
+      const hook = await runHook(context, machine, run.signal);
+      await trustOwnAuthority(deps, sandbox.row, machine, run.signal);
+      current.report(run, { kind: 'started', machine, hook });
     } catch (error) {
       span.fail(error instanceof BootError ? error.reason : 'start_failed');
-      current.report(session, { kind: 'startFailed', error: toError(error) });
+      current.report(run, { kind: 'startFailed', error: toError(error) });
     }
   };
   const attributes = { 'berth.sandbox_id': sandbox.row.id };
@@ -190,10 +190,10 @@ export async function handleStarted(
   hook?: HookResult,
 ): Promise<void> {
   const { sandbox, execs, processes, current } = context;
-  const { session } = current;
-  if (session === undefined) return;
+  const { run } = current;
+  if (run === undefined) return;
   if (sandbox.row.state === 'stopping') {
-    current.watchEnd(session, machine);
+    current.watchEnd(run, machine);
     return beginStop(context); // The machine was ready before the stop could abort its start.
   }
   const now = monotonicNow();
@@ -210,10 +210,10 @@ export async function handleStarted(
     },
     'the guest is ready',
   );
-  current.watchEnd(session, machine);
+  current.watchEnd(run, machine);
   execs.attach(machine.guest);
   processes.connect(machine.guest);
-  reportStarted(context, session.clock, machine);
+  reportStarted(context, run.clock, machine);
 }
 
 /** Logs the start and its phases; a machine of a former agent was not started here. */

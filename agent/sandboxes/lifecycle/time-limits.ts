@@ -4,11 +4,11 @@ import { timerMs } from '../../../shared/units.ts';
 import { monotonicNow } from '../../system/monotonic-clock.ts';
 
 /**
- * The time limits of a session. Times are milliseconds of the host's monotonic clock: by the wall
+ * The time limits of a run. Times are milliseconds of the host's monotonic clock: by the wall
  * clock, which can be set, a limit could come early or late.
  */
-export interface SessionTimes {
-  /** When the session has run for as long as it may. */
+export interface RunTimes {
+  /** When the run has run for as long as it may. */
   readonly expiresAt: number | undefined;
   /** Since when nothing uses the sandbox; undefined while something does. */
   readonly idleSince: number | undefined;
@@ -17,15 +17,15 @@ export interface SessionTimes {
 }
 
 /** When the first limit is reached; infinity when neither is set. */
-export function dueAt({ expiresAt, idleSince, idleTtlSeconds }: SessionTimes): number {
+export function dueAt({ expiresAt, idleSince, idleTtlSeconds }: RunTimes): number {
   const isIdleLimited = idleSince !== undefined && idleTtlSeconds > 0;
   const idleUntil = isIdleLimited ? idleSince + idleTtlSeconds * 1000 : Number.POSITIVE_INFINITY;
   return Math.min(expiresAt ?? Number.POSITIVE_INFINITY, idleUntil);
 }
 
 /**
- * When a session expires that may run for `timeoutSeconds` from now. All times are of one clock.
- * @throws AppError `bad_request` when it would last longer than any session may
+ * When a run expires that may run for `timeoutSeconds` from now. All times are of one clock.
+ * @throws AppError `bad_request` when it would last longer than any run may
  */
 export function resetExpiry(runningSince: number, timeoutSeconds: number, now: number): number {
   const latest = runningSince + SCHEMA_LIMITS.sandboxTtlSecondsMax * 1000;
@@ -40,7 +40,7 @@ export function resetExpiry(runningSince: number, timeoutSeconds: number, now: n
 /** Watches the time limits of one sandbox and reports when one is reached, never early. */
 export class TimeLimits {
   readonly #reached: () => void;
-  #times: SessionTimes | undefined;
+  #times: RunTimes | undefined;
   #notBefore = 0;
   #timer: NodeJS.Timeout | undefined;
 
@@ -54,7 +54,7 @@ export class TimeLimits {
   }
 
   /** Replaces the watched limits; undefined: watches nothing. */
-  watch(times: SessionTimes | undefined): void {
+  watch(times: RunTimes | undefined): void {
     this.#times = times;
     if (times === undefined) this.#notBefore = 0;
     this.#wait();

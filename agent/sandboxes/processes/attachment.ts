@@ -1,6 +1,6 @@
 import type { GuestOutput } from '../../machines/guest-link/guest-types.ts';
-import type { SessionError } from './process-error.ts';
-import type { SessionExit } from './session-exit.ts';
+import type { ProcessError } from './process-error.ts';
+import type { ProcessExit } from './process-exit.ts';
 
 /** A piece of output. Its bytes are valid during the call that passes it, and not after. */
 export type OutputPiece = Omit<GuestOutput, 'processId'>;
@@ -17,9 +17,9 @@ export interface ProcessClient {
    */
   inputTaken(taken: number, end: number): void;
   /** After the last byte of output; nothing follows. */
-  ended(exit: SessionExit): void;
+  ended(exit: ProcessExit): void;
   /** The process may run on, but tells this client nothing more. @param error absent for a pause */
-  detached(error?: SessionError): void;
+  detached(error?: ProcessError): void;
 }
 
 /** A client of one process, and its position in the output. */

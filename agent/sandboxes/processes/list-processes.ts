@@ -5,14 +5,14 @@ import {
   PROCESS_FLAGS,
 } from '../../machines/guest-link/guest-protocol.ts';
 import { endOfProcess } from '../../machines/guest-link/process-end.ts';
-import { sessionExit } from './session-exit.ts';
-import type { SessionProcess } from './session-process.ts';
+import { processExit } from './process-exit.ts';
+import type { AttachableProcess } from './attachable-process.ts';
 
 function endFields(
   record: GuestProcessRecord,
 ): Pick<SandboxProcess, 'status' | 'ended_at' | 'exit_code' | 'exit_reason'> {
   if ((record.flags & PROCESS_FLAGS.exited) === 0) return { status: 'running' };
-  const { status, exitCode, reason } = sessionExit(endOfProcess(record));
+  const { status, exitCode, reason } = processExit(endOfProcess(record));
   return {
     status,
     ended_at: new Date(record.endedAt).toISOString(),
@@ -24,7 +24,7 @@ function endFields(
 /** @param known what this agent knows of the process besides the guest's record */
 function presentProcess(
   record: GuestProcessRecord,
-  known: SessionProcess | undefined,
+  known: AttachableProcess | undefined,
 ): SandboxProcess {
   const { id, pid, flags, columns, rows, end } = record;
   const { command } = known ?? {};
@@ -41,10 +41,10 @@ function presentProcess(
   };
 }
 
-/** The processes of sessions among all that a guest has, as the API shows them. */
+/** The attachable processes among all that a guest has, as the API shows them. */
 export const presentProcesses = (
   records: readonly GuestProcessRecord[],
-  known: ReadonlyMap<string, SessionProcess>,
+  known: ReadonlyMap<string, AttachableProcess>,
 ): SandboxProcess[] =>
   records
     .filter(({ flags }) => (flags & PROCESS_FLAGS.session) !== 0)

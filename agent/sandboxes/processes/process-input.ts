@@ -4,7 +4,7 @@ import { GuestUnavailableError } from '../../machines/guest-link/guest-errors.ts
 import { SerialQueue } from '../../system/queues/serial-queue.ts';
 import { SANDBOX_LIMITS } from '../limits.ts';
 import { BufferedInput } from './buffered-input.ts';
-import { SessionError } from './process-error.ts';
+import { ProcessError } from './process-error.ts';
 
 /** Input of all processes of a sandbox that the guest has not taken yet. */
 export interface WaitingInput {
@@ -78,17 +78,17 @@ export class ProcessInput {
   /**
    * Resolves when the guest has taken all of it from the host.
    * @param position bytes that were accepted before are ignored
-   * @throws SessionError `no_capacity` when too much waits for a process that does not read;
+   * @throws ProcessError `no_capacity` when too much waits for a process that does not read;
    * `input_conflict` when the position is not where this client's input goes on
    */
   async write(bytes: Buffer, position?: InputPosition): Promise<void> {
     if (this.#isOver || bytes.length === 0) return;
     const waiting = this.#waiting;
     const { length } = bytes;
-    const isTooMuch = this.#waitingBytes + length > SANDBOX_LIMITS.sessionInputWaitingBytesMax;
+    const isTooMuch = this.#waitingBytes + length > SANDBOX_LIMITS.inputWaitingBytesMax;
     if (isTooMuch || waiting.bytes + length > waiting.bytesMax) {
       const message = 'the process does not read its input, and no more input may wait for it';
-      throw new SessionError('no_capacity', message);
+      throw new ProcessError('no_capacity', message);
     }
     this.#waitingBytes += length;
     waiting.bytes += length;
@@ -118,7 +118,7 @@ export class ProcessInput {
     await this.#closing;
   }
 
-  /** The part of the bytes that was not accepted before. @throws SessionError `input_conflict` */
+  /** The part of the bytes that was not accepted before. @throws ProcessError `input_conflict` */
   #unknownOf(bytes: Buffer, position: InputPosition | undefined): Buffer {
     const writer = this.#writer;
     this.#writer = position?.clientId;
@@ -129,7 +129,7 @@ export class ProcessInput {
     if (position.offset !== this.#end && !isKnown) {
       this.#writer = writer;
       const message = `input goes on at ${this.#end}, not at ${position.offset}: another client has written`;
-      throw new SessionError('input_conflict', message);
+      throw new ProcessError('input_conflict', message);
     }
     return bytes.subarray(this.#end - position.offset);
   }

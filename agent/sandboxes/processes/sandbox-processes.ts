@@ -18,16 +18,16 @@ import {
   guestSilent,
   processNotFound,
   sandboxNotRunning,
-  SessionError,
-  toSessionError,
+  ProcessError,
+  toProcessError,
 } from './process-error.ts';
 import { presentProcesses } from './list-processes.ts';
-import type { SessionExit } from './session-exit.ts';
-import { SessionProcess } from './session-process.ts';
+import type { ProcessExit } from './process-exit.ts';
+import { AttachableProcess } from './attachable-process.ts';
 import { whenThawed } from '../../machines/guest-link/when-thawed.ts';
 
 /** A client's request to start a process. */
-export interface SessionProcessSpec {
+export interface AttachableSpec {
   /** Chosen by the client, so that a start that is repeated does not start it again. */
   readonly id?: string | undefined;
   readonly command: string;
@@ -45,7 +45,7 @@ export interface AttachedProcess {
   acknowledge(offset: number): void;
   /** How much input the process has taken, and where input goes on. */
   readonly input: { readonly taken: number; readonly end: number };
-  /** See `ProcessInput.write`. @throws SessionError `no_capacity`, `input_conflict` */
+  /** See `ProcessInput.write`. @throws ProcessError `no_capacity`, `input_conflict` */
   write(bytes: Buffer, position?: InputPosition): Promise<void>;
   /** End of file after everything that was written before; nothing for a terminal. */
   closeInput(): Promise<void>;
@@ -77,7 +77,7 @@ export class SandboxProcesses {
   /** Its files are within reach exactly while its processes are. */
   readonly files = new SandboxFiles();
   readonly #options: SandboxProcessesOptions;
-  readonly #processes = new Map<string, SessionProcess>();
+  readonly #processes = new Map<string, AttachableProcess>();
   /** Called when a process that the guest was asked to start is known to run. */
   readonly #starting = new Map<string, () => void>();
   #link: GuestLink | undefined;
@@ -95,8 +95,8 @@ export class SandboxProcesses {
   constructor(options: SandboxProcessesOptions) {
     this.#options = options;
     // All that clients may have under way; the rest is what clients that left have left behind.
-    const { sessionInputWaitingBytesMax, sessionInputLeftBytesMax } = SANDBOX_LIMITS;
-    const bytesMax = options.attachedMax * sessionInputWaitingBytesMax + sessionInputLeftBytesMax;
+    const { inputWaitingBytesMax, inputLeftBytesMax } = SANDBOX_LIMITS;
+    const bytesMax = options.attachedMax * inputWaitingBytesMax + inputLeftBytesMax;
     this.#waitingInput = { bytes: 0, bytesMax };
   }
 
@@ -122,10 +122,10 @@ export class SandboxProcesses {
    * Starts a process with its first client, or attaches the client to the process that an earlier
    * call has started under the same id.
    * @param started told its id before anything else of it
-   * @throws SessionError
+   * @throws ProcessError
    */
   async start(
-    { id: wantedId, ...spec }: SessionProcessSpec,
+    { id: wantedId, ...spec }: AttachableSpec,
     client: ProcessClient,
     started: (processId: string) => void,
   ): Promise<AttachedProcess> {
@@ -134,7 +134,7 @@ export class SandboxProcesses {
     if (this.#starting.has(id)) throw guestSilent();
     if (this.#processes.has(id)) return this.attach(id, 0, client, () => started(id));
     const attachment = new Attachment(client, 0, this.#takePermit());
-    const process = new SessionProcess(id, this.#waitingInput, { command: spec.command });
+    const process = new AttachableProcess(id, this.#waitingInput, { command: spec.command });
     process.attachFirst(attachment);
     this.#processes.set(process.id, process);
     this.#starting.set(process.id, () => started(process.id));
@@ -153,7 +153,7 @@ export class SandboxProcesses {
   /**
    * @param offset of the first byte of output that the client wants
    * @param attached called before anything is told of it
-   * @throws SessionError
+   * @throws ProcessError
    */
   async attach(
     id: string,
@@ -173,7 +173,7 @@ export class SandboxProcesses {
     }
   }
 
-  /** Those that run, and those that have ended within the last minutes. @throws SessionError */
+  /** Those that run, and those that have ended within the last minutes. @throws ProcessError */
   async list(): Promise<SandboxProcess[]> {
     if (this.#isRefusing) throw sandboxNotRunning();
     let records: readonly GuestProcessRecord[] = [];
@@ -183,13 +183,13 @@ export class SandboxProcesses {
     return presentProcesses(records, this.#processes);
   }
 
-  /** Ends the process and its group. Nothing happens when it has ended. @throws SessionError */
+  /** Ends the process and its group. Nothing happens when it has ended. @throws ProcessError */
   async kill(id: string): Promise<void> {
     await this.#find(id);
     await this.#ask((channel) => channel.kill(id));
   }
 
-  /** @throws SessionError `invalid_request` when it has no terminal */
+  /** @throws ProcessError `invalid_request` when it has no terminal */
   async resize(id: string, columns: number, rows: number): Promise<void> {
     await this.#find(id);
     await this.#ask((channel) => channel.resize(id, columns, rows));
@@ -202,7 +202,7 @@ export class SandboxProcesses {
   }
 
   /** Sends all clients away, and those that come, until `acceptAgain` or `connect`. */
-  releaseClients(error?: SessionError): void {
+  releaseClients(error?: ProcessError): void {
     this.#isRefusing = true;
     for (const process of this.#processes.values()) process.releaseClients(error);
     this.files.release('the sandbox is paused');
@@ -216,7 +216,7 @@ export class SandboxProcesses {
   }
 
   /** The machine is gone: what ran in it has ended. */
-  loseAll(status: SessionExit['status'], reason: string): void {
+  loseAll(status: ProcessExit['status'], reason: string): void {
     this.#link = undefined;
     for (const process of this.#processes.values()) {
       // A process that was not reported as started has no exit to report.
@@ -228,7 +228,7 @@ export class SandboxProcesses {
   }
 
   /** The machine rests, or runs on without this agent: its processes are found again later. */
-  disconnect(error?: SessionError): void {
+  disconnect(error?: ProcessError): void {
     this.#link = undefined;
     this.#isRefusing = true;
     for (const process of this.#processes.values()) process.leave(error);
@@ -236,9 +236,9 @@ export class SandboxProcesses {
     this.files.disconnect();
   }
 
-  async #start(process: SessionProcess, spec: Omit<SessionProcessSpec, 'id'>): Promise<void> {
+  async #start(process: AttachableProcess, spec: Omit<AttachableSpec, 'id'>): Promise<void> {
     const { id } = process;
-    const streams = { stdin: true, isFollowed: true, isSession: true, user: '' };
+    const streams = { stdin: true, isFollowed: true, isAttachable: true, user: '' };
     const environment = { ...this.#use.environment(), ...spec.environment };
     const guestSpec = { id, ...spec, environment, directory: spec.directory ?? '', ...streams };
     await this.#ask(async (channel) => {
@@ -260,7 +260,7 @@ export class SandboxProcesses {
     started?.();
   }
 
-  #handleOf(process: SessionProcess, attachment: Attachment): AttachedProcess {
+  #handleOf(process: AttachableProcess, attachment: Attachment): AttachedProcess {
     return {
       acknowledge: (offset) => process.acknowledge(attachment, offset),
       get input() {
@@ -280,7 +280,7 @@ export class SandboxProcesses {
     const { attachedMax } = this.#options;
     if (this.#attached >= attachedMax) {
       const message = `${attachedMax} clients are attached, as many as the sandbox may have`;
-      throw new SessionError('max_concurrent_execs_reached', message);
+      throw new ProcessError('max_concurrent_execs_reached', message);
     }
     this.#attached += 1;
     const letIdle = this.#use.attachedClient();
@@ -297,31 +297,31 @@ export class SandboxProcesses {
   async #listed(): Promise<void> {
     if (this.#link === undefined || this.#isRefusing) throw sandboxNotRunning();
     if (this.#isListed) return;
-    const late = AbortSignal.timeout(SANDBOX_LIMITS.sessionGuestMsMax);
+    const late = AbortSignal.timeout(SANDBOX_LIMITS.guestAnswerMsMax);
     const signal = AbortSignal.any([late, this.#link.closed]);
     await once(this.#link, 'opened', { signal }).catch(() => {
       throw guestSilent();
     });
   }
 
-  async #find(id: string): Promise<SessionProcess> {
+  async #find(id: string): Promise<AttachableProcess> {
     await this.#listed();
     const process = this.#processes.get(id);
     if (process === undefined) throw processNotFound();
     return process;
   }
 
-  /** @throws SessionError for what the guest refuses, or when it does not answer in time */
+  /** @throws ProcessError for what the guest refuses, or when it does not answer in time */
   async #ask(request: (channel: GuestChannel) => Promise<unknown>): Promise<void> {
     const link = this.#link;
     if (link === undefined) throw sandboxNotRunning();
-    const signal = AbortSignal.timeout(SANDBOX_LIMITS.sessionGuestMsMax);
+    const signal = AbortSignal.timeout(SANDBOX_LIMITS.guestAnswerMsMax);
     try {
       await link.call(signal, async (channel) => {
         await whenThawed(() => request(channel), signal);
       });
     } catch (error) {
-      const told = toSessionError(error);
+      const told = toProcessError(error);
       if (told !== error && this.#link === undefined) throw sandboxNotRunning();
       const { log, sandboxId } = this.#options;
       if (told.code === 'internal_error') {
@@ -339,7 +339,7 @@ export class SandboxProcesses {
       known.add(record.id);
       const process =
         this.#processes.get(record.id) ??
-        new SessionProcess(record.id, this.#waitingInput, { received: record.stdinReceived });
+        new AttachableProcess(record.id, this.#waitingInput, { received: record.stdinReceived });
       this.#processes.set(record.id, process);
       this.#tellStarted(record.id);
       process.adopt(channel, record);

@@ -67,7 +67,7 @@ export interface SandboxRow {
   readonly bootId: string;
   readonly state: SandboxState;
   readonly checkpoint: string | undefined;
-  /** When its session began, in milliseconds of the host's monotonic clock. */
+  /** When its run began, in milliseconds of the host's monotonic clock. */
   readonly runningSince: number | undefined;
   /** When its maximum running time ends, by the same clock. */
   readonly expiresAt: number | undefined;

@@ -91,7 +91,7 @@ export async function opened(options: CommonOptions): Promise<Opened> {
   return { output: new Output(options), berth: await connect(options.profile, false) };
 }
 
-/** For commands that open process sessions. @throws Failure when no server is configured */
+/** For commands that open process connections. @throws Failure when no server is configured */
 export async function openedForSessions(options: CommonOptions): Promise<Opened> {
   return { output: new Output(options), berth: await connect(options.profile, true) };
 }

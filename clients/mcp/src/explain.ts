@@ -1,4 +1,4 @@
-/** Next steps after an error, by its code (docs/api.md, docs/sessions.md, docs/sdk.md). */
+/** Next steps after an error, by its code (docs: api.md, process-connections.md, sdk.md). */
 const NEXT_STEPS: Readonly<Record<string, string>> = {
   unauthorized: 'The server has no valid API key: ask the user to check it.',
   not_found: 'Look for the right id with sandbox_list or disk_list; for a file, with file_list.',

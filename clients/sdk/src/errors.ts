@@ -83,7 +83,7 @@ export class CallTimeoutError extends BerthError {
   }
 }
 
-/** A process session was refused; the codes are those of docs/sessions.md. */
+/** A process connection was refused; the codes are those of docs/process-connections.md. */
 export class SessionError extends BerthError {}
 
 /** The process, or what it wrote, is not there any more: its sandbox was stopped or has ended. */

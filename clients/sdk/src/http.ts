@@ -84,7 +84,7 @@ export interface HttpOptions {
   readonly retries?: number | undefined;
   /** Makes the requests; the runtime's own by default. */
   readonly fetch?: Fetch | undefined;
-  /** Opens process sessions; the runtime's own by default. */
+  /** Opens process connections; the runtime's own by default. */
   readonly WebSocket?: SocketClass | undefined;
 }
 

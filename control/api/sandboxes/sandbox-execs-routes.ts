@@ -26,7 +26,7 @@ const listExecs = route({
   scope: 'read',
   summary: 'List the newest commands of a sandbox in the order of their execution',
   description:
-    'At most the newest 100, without their output. Commands of process sessions are not among them.',
+    'At most the newest 100, without their output. Commands of process connections are not among them.',
   tag,
   params: SandboxPath,
   replies: { 200: success(SandboxExecList) },

@@ -298,7 +298,7 @@ for (const {
     const { channel: own } = started;
     const evicted: string[] = [];
     own.on('evicted', (id) => evicted.push(id));
-    const change = { isSession: true, isFollowed: false };
+    const change = { isAttachable: true, isFollowed: false };
     const specs = Array.from({ length: 1000 }, () => processSpec('true', change));
     for (let at = 0; at < specs.length; at += 20) {
       await Promise.all(
@@ -322,7 +322,7 @@ for (const {
   test(`${build.name}: a session’s process is evicted some time after its end`, async (t) => {
     await using started = await startConfigured({ build, args: ['--retain', '300'] });
     const { channel: own } = started;
-    const session = processSpec('true', { isSession: true });
+    const session = processSpec('true', { isAttachable: true });
     const other = processSpec('true');
     const evicted = new Promise((resolve) => {
       own.once('evicted', resolve);

@@ -228,7 +228,7 @@ for (const build of guestBuilds) {
     const port = new GuestPort(guest.socket);
     const first = await GuestChannel.open(port.connect());
     await first.channel.configure(guestSettings());
-    const spec = processSpec('seq 1000000', { isSession: true });
+    const spec = processSpec('seq 1000000', { isAttachable: true });
     const end = 6_888_896;
     await first.channel.start(spec);
     first.channel.close();

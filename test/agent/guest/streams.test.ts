@@ -220,7 +220,7 @@ for (const build of guestBuilds) {
     const { channel } = started;
     const evicted: string[] = [];
     channel.on('evicted', (id) => evicted.push(id));
-    const session = { isSession: true, isFollowed: false };
+    const session = { isAttachable: true, isFollowed: false };
     const run = async (megabytes: number): Promise<string> => {
       const spec = processSpec(`head -c ${megabytes * MiB} /dev/zero`, session);
       const collected = new Collected(channel, spec.id);

@@ -1,6 +1,6 @@
 import type { BerthOptions } from '@berth/sdk';
 
-/** How requests are made, and process sessions opened. */
+/** How requests are made, and process connections opened. */
 export type Network = Pick<BerthOptions, 'fetch' | 'WebSocket'>;
 
 /**
@@ -13,7 +13,7 @@ const usesProxies = ({ NODE_USE_ENV_PROXY, NODE_OPTIONS = '' } = process.env): b
 
 /**
  * Loads the classes that start fastest and behave like the runtime's own.
- * @param hasSessions whether the command opens process sessions
+ * @param hasSessions whether the command opens process connections
  */
 export async function loadNetwork(hasSessions: boolean): Promise<Network> {
   if (usesProxies()) return {};

@@ -514,7 +514,7 @@ export interface paths {
         };
         /**
          * List the newest commands of a sandbox in the order of their execution
-         * @description At most the newest 100, without their output. Commands of process sessions are not among them.
+         * @description At most the newest 100, without their output. Commands of process connections are not among them.
          */
         get: operations["listSandboxExecs"];
         put?: never;
@@ -1988,7 +1988,7 @@ export interface components {
              */
             idle_ttl_seconds?: number;
             /**
-             * @description How many commands may run at once; process sessions count separately.
+             * @description How many commands may run at once; process connections count separately.
              * @default 32
              * @example 32
              */

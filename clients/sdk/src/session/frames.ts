@@ -1,4 +1,4 @@
-/* The messages of process sessions, version 2 (docs/sessions.md). */
+/* The messages of process connections, version 2 (docs/process-connections.md). */
 
 /** How a process ended. */
 export interface ProcessExit {

@@ -81,7 +81,7 @@ test.serial('a hook runs while all other processes of a copy stand still', async
 
 const PROCESS = {
   ...{ command: 'true', environment: {}, directory: '', user: '', terminal: undefined },
-  ...{ stdin: false, isFollowed: false, isSession: false, timeoutMs: undefined },
+  ...{ stdin: false, isFollowed: false, isAttachable: false, timeoutMs: undefined },
 };
 
 test.serial('a hook that takes too long is killed with everything that it started', async (t) => {

@@ -208,8 +208,8 @@ test('an agent with little memory takes up commands that have very long texts', 
       ${JSON.stringify(MODULES)}.map((module) => import(module)),
     );
     const { sandboxes: journal } = await Journal.open(${JSON.stringify(journalPath)});
-    const place = () => ({ directory: ${JSON.stringify(output)}, onThread: (call) => call() });
-    const parts = { place, journal, log: createLogger('test', {}) };
+    const outputs = () => ({ directory: ${JSON.stringify(output)}, onThread: (call) => call() });
+    const parts = { outputs, journal, log: createLogger('test', {}) };
     await new SandboxExecs('${sandboxId}', ${count}, parts).load();
     console.log((await journal.runningExecs('${sandboxId}')).length);
     process.exit();`;

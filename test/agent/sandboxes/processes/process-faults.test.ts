@@ -9,7 +9,7 @@ import test from 'ava';
 import { GUEST_LIMITS } from '../../../../agent/machines/guest-link/guest-protocol.ts';
 import { MiB } from '../../../../shared/units.ts';
 import { startProcesses } from '../../../helpers/guest-processes.ts';
-import { sessionSpec, startProcess, TestClient } from '../../../helpers/process-client.ts';
+import { attachableSpec, startProcess, TestClient } from '../../../helpers/process-client.ts';
 import { waitFor } from '../../../helpers/wait.ts';
 
 test('clients that come and go do not open the window of one that takes nothing', async (t) => {
@@ -17,7 +17,7 @@ test('clients that come and go do not open the window of one that takes nothing'
   const { processes } = fixture;
   const slow = new TestClient();
   // The client acknowledges nothing.
-  await processes.start(sessionSpec('seq 1000000'), slow, slow.started);
+  await processes.start(attachableSpec('seq 1000000'), slow, slow.started);
   await waitFor('the window', async () => slow.cursor === GUEST_LIMITS.outputWindow);
   for (let round = 0; round < 5; round += 1) {
     const other = new TestClient(slow.cursor);
@@ -33,7 +33,7 @@ test('short pieces of output are bounded in number while nobody takes them', asy
   await using fixture = await startProcesses();
   const { processes } = fixture;
   const slow = new TestClient();
-  const process = await processes.start(sessionSpec('cat'), slow, slow.started);
+  const process = await processes.start(attachableSpec('cat'), slow, slow.started);
   for (let count = 1; count <= GUEST_LIMITS.outputFrames; count += 1) {
     await process.write(Buffer.from('x'));
     while (slow.cursor < count) await setImmediate();
@@ -54,7 +54,7 @@ test('the end of input stays behind input that was lost with a channel', async (
   let toGuestBytesMax = Infinity;
   await using fixture = await startProcesses([], 10, (port) => port.connect(toGuestBytesMax));
   const { port, processes } = fixture;
-  const client = await startProcess(processes, sessionSpec('read go; cat'));
+  const client = await startProcess(processes, attachableSpec('read go; cat'));
   // The next channel takes its first bytes to the guest and loses the others.
   toGuestBytesMax = 1500;
   port.cut();
@@ -74,7 +74,7 @@ test('the end of input stays behind input that was lost with a channel', async (
 test('input behind the end of input, or for a process that has ended, does not wait', async (t) => {
   await using fixture = await startProcesses();
   const { processes } = fixture;
-  const closed = await startProcess(processes, sessionSpec('read go; cat >/dev/null'));
+  const closed = await startProcess(processes, attachableSpec('read go; cat >/dev/null'));
   await closed.process?.write(Buffer.alloc(100_000, 'x'));
   await closed.process?.closeInput();
   const behind = closed.process?.write(Buffer.alloc(MiB));
@@ -83,7 +83,7 @@ test('input behind the end of input, or for a process that has ended, does not w
   // A child that outlives the shell holds its input open.
   const left = await startProcess(
     processes,
-    sessionSpec('exec 3<&0; sleep 1000 <&3 >/dev/null 2>&1 & exit 0'),
+    attachableSpec('exec 3<&0; sleep 1000 <&3 >/dev/null 2>&1 & exit 0'),
   );
   await left.process?.write(Buffer.alloc(MiB));
   t.is(left.exit?.status, 'completed');
@@ -92,7 +92,7 @@ test('input behind the end of input, or for a process that has ended, does not w
 test('a client that waits beyond the end disturbs no channel when the process ends', async (t) => {
   await using fixture = await startProcesses();
   const { processes, link } = fixture;
-  const client = await startProcess(processes, sessionSpec('read x'));
+  const client = await startProcess(processes, attachableSpec('read x'));
   client.process?.detach();
   const { channel } = link;
   const beyond = new TestClient(1e12);
@@ -108,7 +108,7 @@ test('a machine that ends under a start refuses it, without an exit', async (t) 
   const { processes, link } = fixture;
   await link.channel?.freeze(5_000);
   const client = new TestClient();
-  const starting = processes.start(sessionSpec('true'), client, client.started);
+  const starting = processes.start(attachableSpec('true'), client, client.started);
   starting.catch(() => undefined);
   await sleep(50);
   processes.loseAll('cancelled', 'sandbox stopped');
@@ -121,7 +121,7 @@ test('a start while the guest is frozen for a fork waits until it goes on', asyn
   await using fixture = await startProcesses();
   const { processes, link } = fixture;
   await link.channel?.freeze(5_000);
-  const starting = startProcess(processes, sessionSpec('echo on'));
+  const starting = startProcess(processes, attachableSpec('echo on'));
   await sleep(120);
   await link.channel?.thaw();
   const client = await starting;
@@ -140,7 +140,7 @@ test('more requests than a channel takes at once are asked again, one after the 
 test('input that waits when the sandbox is paused waits no longer', async (t) => {
   await using fixture = await startProcesses();
   const { processes } = fixture;
-  const client = await startProcess(processes, sessionSpec('sleep 1000'));
+  const client = await startProcess(processes, attachableSpec('sleep 1000'));
   const writing = client.process?.write(Buffer.alloc(MiB));
   await sleep(50);
   processes.releaseClients();
@@ -154,7 +154,7 @@ test('input that clients leave behind is bounded for all processes together', as
   const { processes } = fixture;
   const outcomes: Promise<string>[] = [];
   for (let count = 0; count < 20; count += 1) {
-    const client = await startProcess(processes, sessionSpec('sleep 1000'));
+    const client = await startProcess(processes, attachableSpec('sleep 1000'));
     const write = client.process?.write(Buffer.alloc(2 * MiB)) ?? Promise.resolve();
     outcomes.push(
       write.then(

@@ -15,7 +15,7 @@ import { newProcesses, startProcesses } from '../../../helpers/guest-processes.t
 import { InMemoryGuestLink } from '../../../helpers/in-memory-guest-link.ts';
 import {
   attachClient,
-  sessionSpec,
+  attachableSpec,
   startProcess,
   TestClient,
 } from '../../../helpers/process-client.ts';
@@ -34,7 +34,7 @@ async function whileCutting<T>(port: GuestPort, work: Promise<T>, everyMs: numbe
 test('input and output pass whole through a connection that breaks again and again', async (t) => {
   await using fixture = await startProcesses();
   const { port, processes } = fixture;
-  const client = await startProcess(processes, sessionSpec('cat'));
+  const client = await startProcess(processes, attachableSpec('cat'));
   const input = randomBytes(3 * MiB);
   const writing = async (): Promise<void> => {
     for (let at = 0; at < input.length; at += 50_000) {
@@ -56,7 +56,7 @@ test('a start whose answer is lost starts one process, and tells it once', async
     await sleep(index * 20);
     const client = await startProcess(
       processes,
-      sessionSpec(`echo ${index} >>/run/started; echo ${index}`),
+      attachableSpec(`echo ${index} >>/run/started; echo ${index}`),
     );
     await waitFor('its exit', async () => client.exit !== undefined, 60_000);
     return client;
@@ -68,7 +68,7 @@ test('a start whose answer is lost starts one process, and tells it once', async
   await whileCutting(port, settle(), 130);
   t.is(clients.length, 30);
   for (const client of clients) t.is(client.startedTimes, 1);
-  const all = await startProcess(processes, sessionSpec('sort /run/started | uniq -d'));
+  const all = await startProcess(processes, attachableSpec('sort /run/started | uniq -d'));
   await waitFor('the count', async () => all.exit !== undefined);
   t.is(all.bytes.toString(), '');
 });
@@ -76,8 +76,8 @@ test('a start whose answer is lost starts one process, and tells it once', async
 test('another agent finds the processes, their output and their ends', async (t) => {
   await using fixture = await startProcesses();
   const { link, port, processes } = fixture;
-  const running = await startProcess(processes, sessionSpec('echo before; read x; echo $x'));
-  const ended = await startProcess(processes, sessionSpec('echo done; exit 4'));
+  const running = await startProcess(processes, attachableSpec('echo before; read x; echo $x'));
+  const ended = await startProcess(processes, attachableSpec('echo done; exit 4'));
   await waitFor('the exit', async () => ended.exit !== undefined && running.cursor === 7);
   processes.disconnect();
   t.true(running.isDetached);
@@ -103,7 +103,7 @@ test('another agent finds the processes, their output and their ends', async (t)
 test('a process is killed once, and its clients learn it; an unknown one is told', async (t) => {
   await using fixture = await startProcesses();
   const { processes } = fixture;
-  const client = await startProcess(processes, sessionSpec('sleep 1000'));
+  const client = await startProcess(processes, attachableSpec('sleep 1000'));
   await processes.kill(client.processId);
   await waitFor('the exit', async () => client.exit !== undefined);
   t.deepEqual(client.exit, { status: 'cancelled', reason: 'process killed', cursor: 0 });
@@ -117,7 +117,7 @@ test('a client that is behind holds the process back, and nobody loses anything'
   await using fixture = await startProcesses();
   const { processes } = fixture;
   const slow = new TestClient();
-  slow.process = await processes.start(sessionSpec('read x; seq 1000000'), slow, slow.started);
+  slow.process = await processes.start(attachableSpec('read x; seq 1000000'), slow, slow.started);
   const { process } = slow;
   slow.process = undefined; // The client acknowledges nothing.
   const fast = new TestClient();
@@ -137,7 +137,7 @@ test('a client that is behind holds the process back, and nobody loses anything'
 test('a client that leaves lets a process run on, and what it missed shows in the offsets', async (t) => {
   await using fixture = await startProcesses();
   const { processes } = fixture;
-  const client = await startProcess(processes, sessionSpec('read x; seq 1000000; read x'));
+  const client = await startProcess(processes, attachableSpec('read x; seq 1000000; read x'));
   client.process?.detach();
   const attach = (offset: number): Promise<TestClient> => {
     const next = new TestClient(offset);
@@ -171,21 +171,21 @@ test('a client that leaves lets a process run on, and what it missed shows in th
 test('more clients than may attach are refused, and a place is given back once', async (t) => {
   await using fixture = await startProcesses([], 2);
   const { processes } = fixture;
-  const one = await startProcess(processes, sessionSpec('cat'));
-  const two = await startProcess(processes, sessionSpec('cat'));
+  const one = await startProcess(processes, attachableSpec('cat'));
+  const two = await startProcess(processes, attachableSpec('cat'));
   const refused = { message: /as many as the sandbox may have/u };
-  await t.throwsAsync(startProcess(processes, sessionSpec('true')), refused);
+  await t.throwsAsync(startProcess(processes, attachableSpec('true')), refused);
   await t.throwsAsync(
-    startProcess(processes, sessionSpec('true', { directory: '/no/such' })),
+    startProcess(processes, attachableSpec('true', { directory: '/no/such' })),
     refused,
   );
   one.process?.detach();
   one.process?.detach();
-  await t.throwsAsync(startProcess(processes, sessionSpec('true', { directory: '/no/such' })), {
+  await t.throwsAsync(startProcess(processes, attachableSpec('true', { directory: '/no/such' })), {
     message: /the directory to run it in is not there/u,
   });
-  const three = await startProcess(processes, sessionSpec('cat'));
-  await t.throwsAsync(startProcess(processes, sessionSpec('true')), refused);
+  const three = await startProcess(processes, attachableSpec('cat'));
+  await t.throwsAsync(startProcess(processes, attachableSpec('true')), refused);
   two.process?.detach();
   three.process?.detach();
 });
@@ -193,12 +193,12 @@ test('more clients than may attach are refused, and a place is given back once',
 test('a pause detaches clients, and the end of the machine ends their process', async (t) => {
   await using fixture = await startProcesses();
   const { processes } = fixture;
-  const client = await startProcess(processes, sessionSpec('cat'));
+  const client = await startProcess(processes, attachableSpec('cat'));
   processes.releaseClients();
   t.true(client.isDetached);
   t.is(client.detachedBy, undefined);
   t.is(client.exit, undefined);
-  await t.throwsAsync(startProcess(processes, sessionSpec('true')), {
+  await t.throwsAsync(startProcess(processes, attachableSpec('true')), {
     message: 'the sandbox is not running',
   });
   processes.acceptAgain();
@@ -213,10 +213,10 @@ test('after a pause that failed, a process whose clients were sent away waits fo
   const { processes, link } = fixture;
   const client = new TestClient();
   // The client acknowledges nothing, so the process waits for it.
-  const process = await processes.start(sessionSpec('seq 1000000'), client, client.started);
+  const process = await processes.start(attachableSpec('seq 1000000'), client, client.started);
   await waitFor('the window', async () => client.cursor === GUEST_LIMITS.outputWindow);
   await link.channel?.freeze(5_000);
-  const starting = startProcess(processes, sessionSpec('seq 1000000'));
+  const starting = startProcess(processes, attachableSpec('seq 1000000'));
   await sleep(50);
   processes.releaseClients();
   process.detach();
@@ -240,7 +240,7 @@ test('after a pause that failed, a process whose clients were sent away waits fo
 test('input beyond what may wait for a process that does not read is refused, not dropped', async (t) => {
   await using fixture = await startProcesses();
   const { processes } = fixture;
-  const client = await startProcess(processes, sessionSpec('sleep 1000'));
+  const client = await startProcess(processes, attachableSpec('sleep 1000'));
   const writing = Array.from({ length: 6 }, async () => client.process?.write(Buffer.alloc(MiB)));
   const [, ...rest] = writing;
   await t.throwsAsync(Promise.all(rest), { message: /does not read its input/u });

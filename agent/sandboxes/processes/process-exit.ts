@@ -2,10 +2,10 @@ import { constants } from 'node:os';
 import type { ProcessEnd } from '../../machines/guest-link/process-end.ts';
 
 /**
- * How a process ended, as clients of its session are told. These are not the words of exec records:
+ * How a process ended, as its clients are told. These are not the words of exec records:
  * there a command that was killed from inside is `completed`, here it is `failed`.
  */
-export interface SessionExit {
+export interface ProcessExit {
   readonly status: 'completed' | 'failed' | 'cancelled' | 'timed_out';
   /** Absent when nobody saw one: after a kill, a time-out, or the end of the sandbox. */
   readonly exitCode?: number;
@@ -21,7 +21,7 @@ const nameOfSignal = (number: number): string =>
   Object.entries(constants.signals).find(([, value]) => value === number)?.[0] ?? String(number);
 
 /** @param expected why the sandbox is about to end the process, if it is */
-export function sessionExit(end: ProcessEnd, expected?: string): SessionExit {
+export function processExit(end: ProcessEnd, expected?: string): ProcessExit {
   const cursor = end.end;
   if (end.cause === 'timed_out') return { status: 'timed_out', reason: 'timed out', cursor };
   if (end.cause === 'killed') return { status: 'cancelled', reason: 'process killed', cursor };

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import test from 'ava';
-import { SessionProcess } from '../../../../agent/sandboxes/processes/session-process.ts';
+import { AttachableProcess } from '../../../../agent/sandboxes/processes/attachable-process.ts';
 import { SANDBOX_LIMITS } from '../../../../agent/sandboxes/limits.ts';
 import { MiB } from '../../../../shared/units.ts';
 
@@ -23,12 +23,12 @@ test('a process keeps as much of its command as is listed, and one character', (
   const before = usedBytes();
   const processes = Array.from(
     { length: 20 },
-    () => new SessionProcess(randomUUID(), waiting, { command: longCommand() }),
+    () => new AttachableProcess(randomUUID(), waiting, { command: longCommand() }),
   );
   const grownBytes = usedBytes() - before;
   t.true(grownBytes < 2 * MiB, `${grownBytes} bytes for ${processes.length} processes`);
   const kept = SANDBOX_LIMITS.sandboxCommandListedMax + 1;
   for (const { command } of processes) t.is(command, longCommand().slice(0, kept));
-  const short = new SessionProcess(randomUUID(), waiting, { command: 'echo Ž' });
+  const short = new AttachableProcess(randomUUID(), waiting, { command: 'echo Ž' });
   t.is(short.command, 'echo Ž');
 });

@@ -5,7 +5,7 @@ import type { SandboxState } from '../../../shared/sandbox-lifecycle.ts';
 import type { HookResult } from '../../../shared/schemas/sandbox-record.ts';
 import type { Mailbox } from '../../system/queues/mailbox.ts';
 import type { Machine, MachineEnd } from '../../machines/driver.ts';
-import { MachineSession } from './machine-session.ts';
+import { MachineRun } from './machine-run.ts';
 import type { StartClock } from './start-clock.ts';
 
 /** An event of a machine that its sandbox's actor has to handle. */
@@ -26,57 +26,57 @@ export type MachineEvent =
 
 const REPORT_RETRY_MS = 1_000;
 
-interface CurrentSessionDeps {
+interface CurrentRunDeps {
   readonly sandboxId: string;
   readonly mailbox: Mailbox;
-  /** Handles an event of the current session; called within a message of the mailbox. */
+  /** Handles an event of the current run; called within a message of the mailbox. */
   readonly handle: (event: MachineEvent) => Promise<void>;
   readonly log: Logger;
 }
 
 /**
- * The session of a sandbox whose machine is starting, running or ending. Events of an earlier
- * session are dropped, and so are all events after {@link close}.
+ * The run of a sandbox whose machine is starting, running or ending. Events of an earlier
+ * run are dropped, and so are all events after {@link close}.
  */
-export class CurrentSession {
+export class CurrentRun {
   /** Resolves when no pause is under way; never rejects. */
   pausing: Promise<unknown> = Promise.resolve();
-  readonly #deps: CurrentSessionDeps;
-  #session: MachineSession | undefined;
+  readonly #deps: CurrentRunDeps;
+  #run: MachineRun | undefined;
   #isClosed = false;
 
-  constructor(deps: CurrentSessionDeps) {
+  constructor(deps: CurrentRunDeps) {
     this.#deps = deps;
   }
 
-  get session(): MachineSession | undefined {
-    return this.#session;
+  get run(): MachineRun | undefined {
+    return this.#run;
   }
 
   /** The running machine, if there is one. */
   get machine(): Machine | undefined {
-    return this.#session?.machine;
+    return this.#run?.machine;
   }
 
-  /** Begins a session, which replaces the present one. */
-  begin(clock?: StartClock): MachineSession {
-    this.#session = new MachineSession(clock);
-    return this.#session;
+  /** Begins a run, which replaces the present one. */
+  begin(clock?: StartClock): MachineRun {
+    this.#run = new MachineRun(clock);
+    return this.#run;
   }
 
-  /** Ends the session: no machine is left. */
+  /** Ends the run: no machine is left. */
   end(): void {
-    this.#session = undefined;
+    this.#run = undefined;
   }
 
   /**
-   * Ends the session but leaves its machine running; resolves when this agent no longer controls
+   * Ends the run but leaves its machine running; resolves when this agent no longer controls
    * it.
    */
   async leave(reason: string): Promise<void> {
-    const session = this.#session;
-    this.#session = undefined;
-    await session?.leave(reason);
+    const run = this.#run;
+    this.#run = undefined;
+    await run?.leave(reason);
   }
 
   /** Drops every event from now on. */
@@ -85,10 +85,10 @@ export class CurrentSession {
   }
 
   /** Reports the end of a running machine when it comes. */
-  watchEnd(session: MachineSession, machine: Machine): void {
-    session.machine = machine;
+  watchEnd(run: MachineRun, machine: Machine): void {
+    run.machine = machine;
     runInBackground('sandbox.watchEnd', async () => {
-      this.report(session, { kind: 'ended', end: await machine.ended });
+      this.report(run, { kind: 'ended', end: await machine.ended });
     });
   }
 
@@ -102,15 +102,15 @@ export class CurrentSession {
   /**
    * Sends an event to the mailbox; an event whose handling fails is reported again every second.
    */
-  report(session: MachineSession, event: MachineEvent): void {
+  report(run: MachineRun, event: MachineEvent): void {
     const { mailbox, handle, sandboxId, log } = this.#deps;
     const message = async (): Promise<void> => {
-      if (this.#session === session && !this.#isClosed) await handle(event);
+      if (this.#run === run && !this.#isClosed) await handle(event);
     };
     mailbox.send(message).catch((error: unknown) => {
       log.error({ sandboxId, event: event.kind, err: toError(error) }, 'sandbox:eventFailed');
       // Usually the journal could not be written, which must not lose the event.
-      setTimeout(() => this.report(session, event), REPORT_RETRY_MS).unref();
+      setTimeout(() => this.report(run, event), REPORT_RETRY_MS).unref();
     });
   }
 }

@@ -4,12 +4,12 @@ import { EDGE_LIMITS } from '../limits.ts';
 import type { Logger } from '../../../shared/log.ts';
 import { SerialQueue } from '../../system/queues/serial-queue.ts';
 import type { SandboxProcesses } from '../../sandboxes/processes/sandbox-processes.ts';
-import { SessionError } from '../../sandboxes/processes/process-error.ts';
+import { ProcessError } from '../../sandboxes/processes/process-error.ts';
 import { type FirstMessage, parseFirstMessage } from './client-message.ts';
 import { ProcessConnection } from './process-connection.ts';
-import { CLOSE_CODES, hangUp, sendError, sendEvent, toSessionError } from './session-socket.ts';
+import { CLOSE_CODES, hangUp, sendError, sendEvent, toProcessError } from './connection-socket.ts';
 
-export interface SessionOptions {
+export interface ClientConnectionOptions {
   readonly sandboxId: string;
   /** When the API key ends with which it was opened, in milliseconds since the epoch. */
   readonly endsAt: number | undefined;
@@ -24,10 +24,10 @@ export interface SessionOptions {
  * handled wait behind it, and no more are read meanwhile. A message that was received is handled,
  * also when its client has begun to close the connection since.
  */
-export class Session {
+export class ClientConnection {
   readonly sandboxId: string;
   readonly #socket: WebSocket;
-  readonly #options: SessionOptions;
+  readonly #options: ClientConnectionOptions;
   readonly #messages = new SerialQueue();
   readonly #firstDeadline: NodeJS.Timeout;
   #connection: ProcessConnection | undefined;
@@ -35,13 +35,13 @@ export class Session {
   #isAnswering = true;
   #heardAt = performance.now();
 
-  constructor(socket: WebSocket, options: SessionOptions) {
+  constructor(socket: WebSocket, options: ClientConnectionOptions) {
     this.#socket = socket;
     this.#options = options;
     this.sandboxId = options.sandboxId;
     this.#firstDeadline = setTimeout(
       () => hangUp(socket, CLOSE_CODES.policy, 'no first message in time'),
-      EDGE_LIMITS.sessionFirstMessageMs,
+      EDGE_LIMITS.firstMessageMs,
     );
     socket.on('message', (data: Buffer, isBinary) => this.#receive(data, isBinary));
     socket.on('pong', () => this.#hear());
@@ -61,8 +61,8 @@ export class Session {
     }
     // The unread bytes may hold the answer to our ping.
     if (this.#socket.isPaused) this.#hear();
-    const isSilent = performance.now() - this.#heardAt > EDGE_LIMITS.sessionSilenceMsMax;
-    const isStalled = (this.#connection?.stalledMs ?? 0) > EDGE_LIMITS.sessionStallMsMax;
+    const isSilent = performance.now() - this.#heardAt > EDGE_LIMITS.connectionSilenceMsMax;
+    const isStalled = (this.#connection?.stalledMs ?? 0) > EDGE_LIMITS.connectionStallMsMax;
     if (!isSilent && !isStalled) return;
     const { log, sandboxId } = this.#options;
     log.info({ sandboxId, isStalled }, 'session:dropped');
@@ -139,12 +139,12 @@ export class Session {
       return await this.#options.connect();
     } catch (error) {
       if (!(error instanceof AppError)) throw error;
-      throw new SessionError('sandbox_not_running', error.message, { cause: error });
+      throw new ProcessError('sandbox_not_running', error.message, { cause: error });
     }
   }
 
   #fail(error: unknown): void {
-    const shown = toSessionError(error);
+    const shown = toProcessError(error);
     if (shown.code === 'internal_error') {
       const { log, sandboxId } = this.#options;
       log.error({ sandboxId, err: toError(error) }, 'session:failed');

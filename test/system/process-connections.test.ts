@@ -1,4 +1,4 @@
-/* Process sessions over real sockets with a real virtual machine, which most tests share. */
+/* Process connections over real sockets with a real virtual machine, which most tests share. */
 import { once } from 'node:events';
 import { createHash } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -21,7 +21,7 @@ import {
   removeSandbox,
   sandboxSettings,
 } from '../helpers/sandboxes.ts';
-import { connectionUrl, runInSession, TestSession } from '../helpers/sessions.ts';
+import { connectionUrl, runAttached, TestConnection } from '../helpers/test-connection.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { isFull } from '../helpers/full.ts';
@@ -51,7 +51,7 @@ test.after.always((t) => t.context.stack.stop());
 test('a process reports its start, the output of both streams with offsets, and then its exit', async (t) => {
   const { api, id } = t.context;
   const command = 'printf abcdef; sleep 0.2; printf ghi >&2; exit 3';
-  const session = await runInSession(api, id, command);
+  const session = await runAttached(api, id, command);
   const [first] = session.events;
   t.is(first?.type, 'started');
   t.true(session.processId.length > 0);
@@ -74,11 +74,11 @@ test('a process reports its start, the output of both streams with offsets, and 
 
 test('a process ends as completed, signalled, killed or timed out', async (t) => {
   const { api, id } = t.context;
-  const completed = await runInSession(api, id, 'true');
+  const completed = await runAttached(api, id, 'true');
   t.like(completed.exit, { status: 'completed', exit_code: 0, cursor: 0 });
-  const signalled = await runInSession(api, id, 'kill -SEGV $$');
+  const signalled = await runAttached(api, id, 'kill -SEGV $$');
   t.like(signalled.exit, { status: 'failed', exit_code: 139, exit_reason: 'ended by SIGSEGV' });
-  const timedOut = await runInSession(api, id, 'sleep 1000', { timeout_seconds: 1 });
+  const timedOut = await runAttached(api, id, 'sleep 1000', { timeout_seconds: 1 });
   t.is(timedOut.exit?.status, 'timed_out');
   t.false('exit_code' in (timedOut.exit ?? {}));
 });
@@ -87,16 +87,16 @@ test('a process has the documented environment, directory and shell', async (t) 
   const { api, id } = t.context;
   const command = 'echo $FROM_SANDBOX $BOTH $OWN $PWD $0';
   const options = { env: { BOTH: 'process', OWN: 'own' }, cwd: '/usr/share' };
-  const session = await runInSession(api, id, command, options);
+  const session = await runAttached(api, id, command, options);
   t.is(session.text, 'sandbox process own /usr/share sh\n');
-  const lost = await runInSession(api, id, 'true', { cwd: '/no/such' });
+  const lost = await runAttached(api, id, 'true', { cwd: '/no/such' });
   t.is(lost.error, 'process_failed', JSON.stringify([lost.events, lost.closed]));
   t.regex(lost.events[0]?.message ?? '', /the directory to run it in is not there/u);
 });
 
 test('input arrives in order in frames of a megabyte, followed by its end', async (t) => {
   const { api, id } = t.context;
-  const session = await TestSession.open(api, id, {
+  const session = await TestConnection.open(api, id, {
     type: 'start',
     command: 'sha256sum; echo end',
   });
@@ -118,7 +118,7 @@ test('processes of sessions are listed while they run and after their end', asyn
   };
   const command = `printf four; read go; exit 3 # ${'x'.repeat(5000)}`;
   const terminal = { cols: 100, rows: 30 };
-  const session = await TestSession.open(api, id, { type: 'start', command, terminal });
+  const session = await TestConnection.open(api, id, { type: 'start', command, terminal });
   await session.until(() => session.text === 'four');
   const { processId } = session;
   const { pid, ...running } = (await listed(processId)) ?? {};
@@ -144,13 +144,13 @@ test('processes of sessions are listed while they run and after their end', asyn
 test('a client that comes back at its offset gets the rest, exactly once', async (t) => {
   const { api, id } = t.context;
   const command = 'read go; seq 20000; read go; seq 20000; exit 5';
-  const first = await TestSession.open(api, id, { type: 'start', command });
+  const first = await TestConnection.open(api, id, { type: 'start', command });
   await first.until(() => first.processId !== '');
   first.write('\n');
   await first.until(() => first.cursor === 108_894);
   first.drop();
   const { processId } = first;
-  const second = await TestSession.open(api, id, {
+  const second = await TestConnection.open(api, id, {
     type: 'attach',
     process_id: processId,
     offset: 100_000,
@@ -163,7 +163,7 @@ test('a client that comes back at its offset gets the rest, exactly once', async
   await second.end();
   t.is(second.text.length, 117_788);
   t.like(second.exit, { status: 'failed', exit_code: 5, cursor: 217_788 });
-  const third = await TestSession.open(api, id, {
+  const third = await TestConnection.open(api, id, {
     type: 'attach',
     process_id: processId,
     offset: 0,
@@ -175,12 +175,12 @@ test('a client that comes back at its offset gets the rest, exactly once', async
 
 test('each of two clients of a process gets all of its output and may write', async (t) => {
   const { api, id } = t.context;
-  const first = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  const first = await TestConnection.open(api, id, { type: 'start', command: 'cat' });
   await first.until(() => first.processId !== '');
   first.write('one\n');
   await first.until(() => first.cursor === 4);
   const attach = { type: 'attach', process_id: first.processId, offset: 0 };
-  const second = await TestSession.open(api, id, attach);
+  const second = await TestConnection.open(api, id, attach);
   await second.until(() => second.cursor === 4);
   second.write('two\n');
   await Promise.all([first, second].map((each) => each.until(() => each.cursor === 8)));
@@ -194,27 +194,30 @@ test('each of two clients of a process gets all of its output and may write', as
 test('a kill ends the whole group, while clients are attached and while none is', async (t) => {
   const { api, id } = t.context;
   const command = 'sleep 98765 & sleep 98765';
-  const attached = await TestSession.open(api, id, { type: 'start', command });
-  const detached = await TestSession.open(api, id, { type: 'start', command });
+  const attached = await TestConnection.open(api, id, { type: 'start', command });
+  const detached = await TestConnection.open(api, id, { type: 'start', command });
   await attached.until(() => attached.processId !== '');
   await detached.until(() => detached.processId !== '');
   detached.drop();
   for (const { processId } of [attached, detached]) {
-    const kill = await TestSession.open(api, id, { type: 'kill', process_id: processId });
+    const kill = await TestConnection.open(api, id, { type: 'kill', process_id: processId });
     await kill.end();
     t.deepEqual(kill.events, [{ type: 'killed' }]);
   }
   await attached.end();
   t.like(attached.exit, { status: 'cancelled', exit_reason: 'process killed' });
   t.false('exit_code' in (attached.exit ?? {}));
-  const later = await TestSession.open(api, id, {
+  const later = await TestConnection.open(api, id, {
     type: 'attach',
     process_id: detached.processId,
     offset: 0,
   });
   await later.end();
   t.is(later.exit?.status, 'cancelled');
-  const again = await TestSession.open(api, id, { type: 'kill', process_id: attached.processId });
+  const again = await TestConnection.open(api, id, {
+    type: 'kill',
+    process_id: attached.processId,
+  });
   t.deepEqual((await again.end()).events, [{ type: 'killed' }]);
   t.is((await execIn(api, id, "pgrep -xf 'sleep 98765'")).exit_code, 1);
 });
@@ -223,14 +226,14 @@ test('a terminal has its size, and its program sees a new one', async (t) => {
   const { api, id } = t.context;
   const command =
     "trap 'stty size' WINCH; stty size; echo $TERM; while :; do read x && break; done";
-  const session = await TestSession.open(api, id, {
+  const session = await TestConnection.open(api, id, {
     type: 'start',
     command,
     terminal: { cols: 101, rows: 31 },
   });
   await session.until(() => session.text.includes('xterm-256color'));
   t.true(session.text.startsWith('31 101\r\n'));
-  const resize = await TestSession.open(api, id, {
+  const resize = await TestConnection.open(api, id, {
     type: 'resize',
     process_id: session.processId,
     cols: 90,
@@ -243,9 +246,9 @@ test('a terminal has its size, and its program sees a new one', async (t) => {
   session.write('\r');
   await session.end();
   t.is(session.of(2), '');
-  const pipes = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  const pipes = await TestConnection.open(api, id, { type: 'start', command: 'cat' });
   await pipes.until(() => pipes.processId !== '');
-  const refused = await TestSession.open(api, id, {
+  const refused = await TestConnection.open(api, id, {
     type: 'resize',
     process_id: pipes.processId,
     cols: 90,
@@ -258,7 +261,7 @@ test('a terminal has its size, and its program sees a new one', async (t) => {
 
 test('a login shell has job control, signals and end of input by keys', async (t) => {
   const { api, id } = t.context;
-  const session = await TestSession.open(api, id, {
+  const session = await TestConnection.open(api, id, {
     type: 'start',
     command: '/bin/sh -l',
     terminal: true,
@@ -278,7 +281,7 @@ test('a login shell has job control, signals and end of input by keys', async (t
 test('unknown processes, malformed messages and excesses are refused', async (t) => {
   const { api, id } = t.context;
   const refuse = async (first: object): Promise<(string | number | undefined)[]> => {
-    const session = await (await TestSession.open(api, id, first)).end();
+    const session = await (await TestConnection.open(api, id, first)).end();
     return [session.error, session.closed?.code];
   };
   const unknown = { process_id: 'b4a5b0d4-0000-4000-8000-000000000000' };
@@ -303,22 +306,22 @@ test('unknown processes, malformed messages and excesses are refused', async (t)
   for (const first of wrong) {
     t.deepEqual(await refuse(first), ['invalid_request', 1008], JSON.stringify(first));
   }
-  const binary = await TestSession.open(api, id);
+  const binary = await TestConnection.open(api, id);
   binary.write('no start');
   t.is((await binary.end()).error, 'invalid_request');
-  const text = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  const text = await TestConnection.open(api, id, { type: 'start', command: 'cat' });
   await text.until(() => text.processId !== '');
   text.say({ type: 'start', command: 'true' });
   t.is((await text.end()).error, 'invalid_request');
-  const kill = await TestSession.open(api, id, { type: 'kill', process_id: text.processId });
+  const kill = await TestConnection.open(api, id, { type: 'kill', process_id: text.processId });
   t.deepEqual((await kill.end()).events, [{ type: 'killed' }]);
-  const huge = await TestSession.open(api, id);
+  const huge = await TestConnection.open(api, id);
   huge.write(Buffer.alloc(3 * 1024 * 1024));
   t.is((await huge.end()).closed?.code, 1009);
 });
 
 const refusal = async (url: string): Promise<number | undefined> =>
-  (await new TestSession(url).end()).refused;
+  (await new TestConnection(url).end()).refused;
 
 /** The token of the URL, a moment after its end. */
 function expiredToken(stack: Stack, url: string): string {
@@ -344,16 +347,16 @@ test('a sandbox limits its attached clients; those that left do not count', asyn
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api, { max_concurrent_execs: 2 });
   const start = { type: 'start', command: 'cat' };
-  const one = await TestSession.open(api, id, start);
-  const two = await TestSession.open(api, id, start);
+  const one = await TestConnection.open(api, id, start);
+  const two = await TestConnection.open(api, id, start);
   await Promise.all([one, two].map((each) => each.until(() => each.processId !== '')));
-  const third = await (await TestSession.open(api, id, start)).end();
+  const third = await (await TestConnection.open(api, id, start)).end();
   t.is(third.error, 'max_concurrent_execs_reached');
-  const kill = await TestSession.open(api, id, { type: 'kill', process_id: one.processId });
+  const kill = await TestConnection.open(api, id, { type: 'kill', process_id: one.processId });
   t.deepEqual((await kill.end()).events, [{ type: 'killed' }]);
   two.drop();
   await waitFor('a place', async () => {
-    const session = await TestSession.open(api, id, { type: 'start', command: 'true' });
+    const session = await TestConnection.open(api, id, { type: 'start', command: 'true' });
     return (await session.end()).exit?.status === 'completed';
   });
   await removeSandbox(api, id);
@@ -363,7 +366,7 @@ test('a sandbox has no more connections than its limit and 64', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api, { max_concurrent_execs: 1 });
   const url = await connectionUrl(api, id);
-  const sessions = Array.from({ length: 66 }, () => new TestSession(url));
+  const sessions = Array.from({ length: 66 }, () => new TestConnection(url));
   await Promise.all(sessions.map((each) => each.until(() => each.isOpen).catch(() => undefined)));
   t.is(sessions.filter(({ isOpen }) => isOpen).length, 65);
   t.deepEqual(
@@ -377,11 +380,11 @@ test('a sandbox has no more connections than its limit and 64', async (t) => {
 test('a pause closes sessions without an exit; after the resume they go on where they were', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
-  const session = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  const session = await TestConnection.open(api, id, { type: 'start', command: 'cat' });
   await session.until(() => session.processId !== '');
   session.write('before\n');
   await session.until(() => session.cursor === 7);
-  const waiting = await TestSession.open(api, id, { type: 'start', command: 'sleep 1000' });
+  const waiting = await TestConnection.open(api, id, { type: 'start', command: 'sleep 1000' });
   await waiting.until(() => waiting.processId !== '');
   waiting.write(Buffer.alloc(1024 * 1024)); // More than anybody takes.
   const url = await connectionUrl(api, id);
@@ -393,10 +396,10 @@ test('a pause closes sessions without an exit; after the resume they go on where
   t.true(Date.now() - closedAt < 20_000, 'the host did not read the end of the handshake');
   t.is(session.closed?.code, 1001);
   t.is(session.exit, undefined);
-  t.is((await new TestSession(url).end()).refused, 409);
+  t.is((await new TestConnection(url).end()).refused, 409);
   await bring(api, id, 'resume', 'running');
   const attach = { type: 'attach', process_id: session.processId, offset: 7 };
-  const again = await TestSession.open(api, id, attach);
+  const again = await TestConnection.open(api, id, attach);
   again.write('after\n');
   await again.until(() => again.cursor === 13);
   t.is(again.text, 'after\n');
@@ -409,7 +412,7 @@ test('a pause closes sessions without an exit; after the resume they go on where
 
 test('a client that sends no first message gets nothing and is disconnected', async (t) => {
   const { api, id } = t.context;
-  const session = await (await TestSession.open(api, id)).end();
+  const session = await (await TestConnection.open(api, id)).end();
   t.deepEqual(session.events, []);
   t.is(session.closed?.code, 1008);
 });
@@ -417,9 +420,9 @@ test('a client that sends no first message gets nothing and is disconnected', as
 test('a sandbox that ends by itself ends its processes, and says so', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
-  const session = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  const session = await TestConnection.open(api, id, { type: 'start', command: 'cat' });
   await session.until(() => session.processId !== '');
-  await TestSession.open(api, id, { type: 'start', command: 'kill -TERM 1' });
+  await TestConnection.open(api, id, { type: 'start', command: 'kill -TERM 1' });
   await session.end();
   t.like(session.exit, { status: 'cancelled', exit_reason: 'sandbox ended', cursor: 0 });
   t.false('exit_code' in (session.exit ?? {}));
@@ -472,7 +475,7 @@ const hostileSteps = fc.array(
 type HostileStep = (typeof hostileSteps extends fc.Arbitrary<(infer T)[]> ? T : never) & object;
 
 async function misbehave(url: string, steps: readonly HostileStep[]): Promise<void> {
-  const session = new TestSession(url);
+  const session = new TestConnection(url);
   await session.until(() => session.isOpen).catch(() => undefined);
   for (const step of steps) {
     if (!session.isOpen) break;
@@ -491,7 +494,7 @@ async function misbehave(url: string, steps: readonly HostileStep[]): Promise<vo
 test('clients that break every rule harm nobody else', async (t) => {
   const { api, stack } = t.context;
   const { sandbox_id: id } = await createSandbox(api, { max_concurrent_execs: 8 });
-  const witness = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  const witness = await TestConnection.open(api, id, { type: 'start', command: 'cat' });
   await witness.until(() => witness.processId !== '');
   const url = await connectionUrl(api, id);
   let runs = 0;
@@ -509,7 +512,7 @@ test('clients that break every rule harm nobody else', async (t) => {
   // Their processes have let them go.
   await waitFor('all eight places', async () => {
     const start = { type: 'start', command: 'sleep 1' };
-    const open = Array.from({ length: 8 }, async () => TestSession.open(api, id, start));
+    const open = Array.from({ length: 8 }, async () => TestConnection.open(api, id, start));
     const ended = await Promise.all((await Promise.all(open)).map((each) => each.end()));
     return ended.every(({ exit }) => exit?.status === 'completed');
   });
@@ -520,7 +523,7 @@ test('a full-screen program is drawn, and drawn again for a new size', async (t)
   const { api, id } = t.context;
   // top exits with 1 when SIGWINCH interrupts a write to its terminal (Debian 12's installs the
   // handler without SA_RESTART). A small screen is one write, which is over once it was read.
-  const session = await TestSession.open(api, id, {
+  const session = await TestConnection.open(api, id, {
     type: 'start',
     command: 'top -d 100',
     terminal: { cols: 60, rows: 10 },
@@ -528,7 +531,7 @@ test('a full-screen program is drawn, and drawn again for a new size', async (t)
   await session.until(() => session.text.includes('load average'));
   const { cursor } = session;
   const resize = { type: 'resize', process_id: session.processId, cols: 100, rows: 30 };
-  await (await TestSession.open(api, id, resize)).end();
+  await (await TestConnection.open(api, id, resize)).end();
   await session.until(() => session.text.slice(cursor).includes('load average'));
   session.write('q');
   await session.end();
@@ -626,7 +629,7 @@ test('a browser runs a command', async (t) => {
 test('a sandbox with an attached client is not idle, and its lifetime stays as it was', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api, { idle_ttl_seconds: 2 });
-  const session = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  const session = await TestConnection.open(api, id, { type: 'start', command: 'cat' });
   await session.until(() => session.processId !== '');
   const during = await getSandbox(api, id);
   await sleep(3_500);
@@ -645,7 +648,7 @@ test('a sandbox with an attached client is not idle, and its lifetime stays as i
 test('clients of a machine that is killed learn that their processes have ended', async (t) => {
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
-  const session = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  const session = await TestConnection.open(api, id, { type: 'start', command: 'cat' });
   await session.until(() => session.processId !== '');
   session.write('kept');
   await session.until(() => session.cursor === 4);
@@ -660,14 +663,14 @@ test('a time limit of a process stands still while its sandbox is paused', async
   const { api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   const start = { type: 'start', command: 'sleep 1000', timeout_seconds: 4 };
-  const session = await TestSession.open(api, id, start);
+  const session = await TestConnection.open(api, id, start);
   await session.until(() => session.processId !== '');
   await bring(api, id, 'pause', 'paused');
   await sleep(5_000);
   await bring(api, id, 'resume', 'running');
   const resumedAt = Date.now();
   const attach = { type: 'attach', process_id: session.processId, offset: 0 };
-  const again = await (await TestSession.open(api, id, attach)).end();
+  const again = await (await TestConnection.open(api, id, attach)).end();
   t.is(again.exit?.status, 'timed_out');
   t.true(Date.now() - resumedAt > 500, 'its time ran on during the pause');
   await removeSandbox(api, id);
@@ -677,7 +680,7 @@ const testInFull = isFull ? test : (test.skip as typeof test);
 
 testInFull('the server pings its clients', async (t) => {
   const { api, id } = t.context;
-  const session = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  const session = await TestConnection.open(api, id, { type: 'start', command: 'cat' });
   await once(session.socket, 'ping');
   t.true(session.isOpen);
   session.say({ type: 'close_stdin' });
@@ -689,7 +692,7 @@ testInFull('a sandbox that does not answer is told as such', async (t) => {
   const { sandbox_id: id } = await createSandbox(api);
   const machine = await machineOf(id);
   process.kill(machine, 'SIGSTOP');
-  const session = await TestSession.open(api, id, { type: 'start', command: 'true' });
+  const session = await TestConnection.open(api, id, { type: 'start', command: 'true' });
   await session.end();
   t.deepEqual([session.error, session.closed?.code], ['internal_error', 1011]);
   process.kill(machine, 'SIGCONT');

@@ -8,8 +8,8 @@ import {
 import { endOfProcess, type ProcessEnd } from '../../machines/guest-link/process-end.ts';
 import type { Attachment, OutputPiece } from './attachment.ts';
 import { ProcessInput, type WaitingInput } from './process-input.ts';
-import { SessionError } from './process-error.ts';
-import { type SessionExit, sessionExit } from './session-exit.ts';
+import { ProcessError } from './process-error.ts';
+import { type ProcessExit, processExit } from './process-exit.ts';
 
 /** The part of a command that listings need, in a string that does not keep the rest in memory. */
 const beginningOf = (command: string): string =>
@@ -23,7 +23,7 @@ const hasFlag = (record: GuestProcessRecord, flag: number): boolean => (record.f
  * that is furthest behind, and acknowledges what all of them have. So the slowest client sets the
  * pace, and nothing is kept here.
  */
-export class SessionProcess {
+export class AttachableProcess {
   readonly id: string;
   /** Its first characters, one more than are listed. Undefined when a former agent started it. */
   readonly command: string | undefined;
@@ -133,13 +133,13 @@ export class SessionProcess {
   }
 
   /** This host has nothing more to do with it, whether it runs on or not. */
-  leave(error?: SessionError): void {
+  leave(error?: ProcessError): void {
     this.input.end();
     this.releaseClients(error);
   }
 
   /** Its clients leave; it runs on, or stands still, and loses nothing meanwhile. */
-  releaseClients(error?: SessionError): void {
+  releaseClients(error?: ProcessError): void {
     for (const attachment of [...this.#attachments]) {
       this.#remove(attachment);
       attachment.client.detached(error);
@@ -154,16 +154,16 @@ export class SessionProcess {
   /** The guest does not keep it any more. */
   evict(): void {
     const message = 'the process is not kept any more';
-    this.leave(new SessionError('process_not_found', message));
+    this.leave(new ProcessError('process_not_found', message));
   }
 
   /**
    * The process is gone with its machine, or the guest knows it no more. The arguments tell how it
    * ended, unless that is known.
    */
-  lose(status: SessionExit['status'], reason: string): void {
+  lose(status: ProcessExit['status'], reason: string): void {
     this.input.end();
-    const known = this.#end === undefined ? undefined : sessionExit(this.#end, this.#expected);
+    const known = this.#end === undefined ? undefined : processExit(this.#end, this.#expected);
     for (const attachment of [...this.#attachments]) {
       this.#remove(attachment);
       attachment.client.ended(known ?? { status, reason, cursor: attachment.cursor });
@@ -211,6 +211,6 @@ export class SessionProcess {
     if (this.#end === undefined || !attachment.isLive) return;
     if (attachment.cursor < this.#end.end || !this.#remove(attachment)) return;
     if (this.#attachments.size === 0) this.#unfollow();
-    attachment.client.ended(sessionExit(this.#end, this.#expected));
+    attachment.client.ended(processExit(this.#end, this.#expected));
   }
 }

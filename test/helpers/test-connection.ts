@@ -1,6 +1,6 @@
 /*
- * A client of process sessions, written from docs/sessions.md alone: it shares no code with the
- * agent.
+ * A client of process connections, written from docs/process-connections.md alone: it shares no
+ * code with the agent.
  */
 import { EventEmitter, once } from 'node:events';
 import type { Socket } from 'node:net';
@@ -36,7 +36,7 @@ export async function connectionUrl(api: ApiClient, sandboxId: string): Promise<
 }
 
 /** A WebSocket that keeps everything that came over it, in order. */
-export class TestSession extends EventEmitter {
+export class TestConnection extends EventEmitter {
   readonly socket: WebSocket;
   readonly events: ServerEvent[] = [];
   readonly frames: OutputFrame[] = [];
@@ -79,8 +79,8 @@ export class TestSession extends EventEmitter {
   }
 
   /** Opens a connection and sends its first message. */
-  static async open(api: ApiClient, sandboxId: string, first?: object): Promise<TestSession> {
-    const session = new TestSession(await connectionUrl(api, sandboxId));
+  static async open(api: ApiClient, sandboxId: string, first?: object): Promise<TestConnection> {
+    const session = new TestConnection(await connectionUrl(api, sandboxId));
     await session.until(() => session.isOpen || session.closed !== undefined);
     if (first !== undefined) session.say(first);
     return session;
@@ -163,13 +163,13 @@ export class TestSession extends EventEmitter {
   }
 }
 
-/** Runs a command to its end in a session. */
-export async function runInSession(
+/** Runs a command to its end on a process connection. */
+export async function runAttached(
   api: ApiClient,
   sandboxId: string,
   command: string,
   options: object = {},
-): Promise<TestSession> {
+): Promise<TestConnection> {
   const start = { type: 'start', command, env: {}, ...options };
-  return (await TestSession.open(api, sandboxId, start)).end();
+  return (await TestConnection.open(api, sandboxId, start)).end();
 }

@@ -1,7 +1,7 @@
 /*
- * Process sessions (docs/sessions.md), most of them of version 2, from the WebSocket to a process
- * of a real guest agent: what repeated, crossing, stalled and hasty clients do to its input and
- * output.
+ * Process connections (docs/process-connections.md), most of them of version 2, from the WebSocket
+ * to a process of a real guest agent: what repeated, crossing, stalled and hasty clients do to its
+ * input and output.
  */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -11,19 +11,19 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import anyTest, { type TestFn } from 'ava';
 import { WebSocketServer } from 'ws';
-import { Session } from '../../../../agent/edge/connections/session.ts';
+import { ClientConnection } from '../../../../agent/edge/connections/client-connection.ts';
 import { EDGE_LIMITS } from '../../../../agent/edge/limits.ts';
 import { createLogger } from '../../../../shared/log.ts';
 import { KiB, MiB } from '../../../../shared/units.ts';
 import { type GuestProcesses, startProcesses } from '../../../helpers/guest-processes.ts';
-import { TestSession } from '../../../helpers/sessions.ts';
+import { TestConnection } from '../../../helpers/test-connection.ts';
 import { waitFor } from '../../../helpers/wait.ts';
 
 interface Context {
   readonly fixture: GuestProcesses;
   readonly server: WebSocketServer;
   /** In the order of their connections. */
-  readonly sessions: Session[];
+  readonly sessions: ClientConnection[];
   /** The server's ends of the connections, in their order. */
   readonly serverSockets: Socket[];
 }
@@ -38,7 +38,7 @@ test.before(async (t) => {
     ...{ port: 0, host: '127.0.0.1', perMessageDeflate: false, closeTimeout: CLOSE_MS },
   });
   await once(server, 'listening');
-  const sessions: Session[] = [];
+  const sessions: ClientConnection[] = [];
   const serverSockets: Socket[] = [];
   const connect = async (): Promise<GuestProcesses['processes']> => fixture.processes;
   server.on('connection', (socket, request) => {
@@ -49,7 +49,7 @@ test.before(async (t) => {
       connect,
       log: createLogger('test', {}),
     };
-    sessions.push(new Session(socket, options));
+    sessions.push(new ClientConnection(socket, options));
   });
   Object.assign(t.context, { fixture, server, sessions, serverSockets });
 });
@@ -61,14 +61,14 @@ test.after.always(async (t) => {
   await fixture[Symbol.asyncDispose]();
 });
 
-async function connectTo({ server }: Context): Promise<TestSession> {
+async function connectTo({ server }: Context): Promise<TestConnection> {
   const { port } = server.address() as AddressInfo;
-  const session = new TestSession(`ws://127.0.0.1:${port}`);
+  const session = new TestConnection(`ws://127.0.0.1:${port}`);
   return session.until(() => session.isOpen);
 }
 
 /** A connection with its first message said; of version 2 unless that says otherwise. */
-async function open(context: Context, first: object): Promise<TestSession> {
+async function open(context: Context, first: object): Promise<TestConnection> {
   const session = await connectTo(context);
   session.say({ version: 2, ...first });
   await session.until(() => session.events.length > 0);
@@ -82,7 +82,7 @@ function frameAt(offset: number, bytes: string | Buffer): Buffer {
 }
 
 /** Where the server last said that input goes on. */
-const inputEnd = ({ events }: TestSession): number | undefined =>
+const inputEnd = ({ events }: TestConnection): number | undefined =>
   events.findLast(({ type }) => type === 'input')?.end;
 
 test('input of another client at the same place is refused, and none is lost or doubled', async (t) => {
@@ -149,7 +149,7 @@ test('output waits at the window of a client that reads nothing, which is droppe
 
   const passed = performance.now.bind(performance);
   try {
-    performance.now = () => passed() + EDGE_LIMITS.sessionStallMsMax + 1;
+    performance.now = () => passed() + EDGE_LIMITS.connectionStallMsMax + 1;
     for (const session of sessions) session.dropIfOver();
   } finally {
     performance.now = passed;
@@ -175,7 +175,7 @@ test('output waits at the window of a client that reads nothing, which is droppe
 
 test('a client that sends far ahead of what the process takes is refused', async (t) => {
   const session = await open(t.context, { type: 'start', command: 'sleep 1000' });
-  const half = Buffer.alloc(EDGE_LIMITS.sessionInputWindowBytes / 2);
+  const half = Buffer.alloc(EDGE_LIMITS.inputWindowBytes / 2);
   session.write(frameAt(0, half));
   session.write(frameAt(half.length, half));
   session.write(frameAt(2 * half.length, half));
@@ -237,7 +237,7 @@ test('input in very many frames takes no more memory than its bytes', async (t) 
 });
 
 /** Makes all frames that the client sends meanwhile arrive in one piece. */
-function inOnePiece({ rawSocket }: TestSession, send: () => void): void {
+function inOnePiece({ rawSocket }: TestConnection, send: () => void): void {
   rawSocket?.cork();
   send();
   rawSocket?.uncork();
@@ -326,7 +326,7 @@ test('a client of version 1 is not read when as much waits as may, and is never 
   const session = await open(t.context, { version: 1, type: 'start', command });
   await session.until(() => session.text === 'ready\n');
   const serverSocket = t.context.serverSockets.at(-1);
-  const frame = Buffer.alloc(EDGE_LIMITS.sessionMessageBytesMax);
+  const frame = Buffer.alloc(EDGE_LIMITS.clientMessageBytesMax);
   session.write(frame.subarray(0, MiB));
   for (let sent = 0; sent < 5; sent += 1) session.write(frame);
   session.say({ type: 'close_stdin' });
@@ -340,7 +340,7 @@ test('a client of version 1 is not read when as much waits as may, and is never 
 });
 
 /** Pings the server, which answers once it has read what was sent before. */
-function pinged({ socket }: TestSession): AbortSignal {
+function pinged({ socket }: TestConnection): AbortSignal {
   socket.ping();
   return AbortSignal.timeout(60_000);
 }

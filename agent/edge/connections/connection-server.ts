@@ -8,9 +8,9 @@ import { EDGE_LIMITS } from '../limits.ts';
 import type { ConnectionClaims } from '../../../shared/links/connection-token.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { SandboxActor } from '../../sandboxes/lifecycle/sandbox-actor.ts';
-import { Session } from './session.ts';
+import { ClientConnection } from './client-connection.ts';
 
-export interface SessionServerOptions {
+export interface ConnectionServerOptions {
   /** Verifies the tokens of connection URLs. */
   readonly keys: {
     readonly isReady: boolean;
@@ -55,26 +55,32 @@ function refuse(socket: Duplex, status: keyof typeof REFUSALS, message: string):
  * Counts the clients that may be attached, and some more that are about to attach, kill or resize.
  */
 const sessionsMax = ({ row }: SandboxActor): number =>
-  row.config.maxConcurrentExecs + EDGE_LIMITS.sessionsUnattachedMax;
+  row.config.maxConcurrentExecs + EDGE_LIMITS.unattachedConnectionsMax;
 
-/** The WebSockets of process sessions, on the host's public server (docs/sessions.md). */
-export class SessionServer {
-  readonly #options: SessionServerOptions;
-  readonly #sessions = new Set<Session>();
+/** The process connections of the host's public server (docs/process-connections.md). */
+export class ConnectionServer {
+  readonly #options: ConnectionServerOptions;
+  readonly #connections = new Set<ClientConnection>();
   readonly #server = new WebSocketServer({
     noServer: true,
     clientTracking: false,
     perMessageDeflate: false,
-    maxPayload: EDGE_LIMITS.sessionMessageBytesMax,
+    maxPayload: EDGE_LIMITS.clientMessageBytesMax,
   });
   readonly #timers: readonly NodeJS.Timeout[];
   #isClosed = false;
 
-  constructor(options: SessionServerOptions) {
+  constructor(options: ConnectionServerOptions) {
     this.#options = options;
     this.#timers = [
-      setInterval(() => this.#each((session) => session.ping()), EDGE_LIMITS.sessionPingMs),
-      setInterval(() => this.#each((session) => session.dropIfOver()), EDGE_LIMITS.sessionCheckMs),
+      setInterval(
+        () => this.#each((connection) => connection.ping()),
+        EDGE_LIMITS.connectionPingMs,
+      ),
+      setInterval(
+        () => this.#each((connection) => connection.dropIfOver()),
+        EDGE_LIMITS.connectionCheckMs,
+      ),
     ];
     for (const timer of this.#timers) timer.unref();
   }
@@ -95,7 +101,7 @@ export class SessionServer {
   close(): void {
     this.#isClosed = true;
     for (const timer of this.#timers) clearInterval(timer);
-    this.#each((session) => session.leave());
+    this.#each((connection) => connection.leave());
     this.#server.close();
   }
 
@@ -116,7 +122,7 @@ export class SessionServer {
     if (claims === undefined || claims.sandboxId !== sandboxId) {
       return refuse(socket, 401, 'the token is not valid, or has expired; ask for another URL');
     }
-    if (this.#sessions.size >= EDGE_LIMITS.sessionsPerHostMax) {
+    if (this.#connections.size >= EDGE_LIMITS.processConnectionsPerHostMax) {
       return refuse(socket, 503, 'the host has as many sessions as it can; try again');
     }
     try {
@@ -138,21 +144,21 @@ export class SessionServer {
     const { find, log } = this.#options;
     const connect = async (): ReturnType<SandboxActor['connect']> =>
       find({ accountId, sandboxId }).connect();
-    const session = new Session(socket, { sandboxId, endsAt, connect, log });
+    const connection = new ClientConnection(socket, { sandboxId, endsAt, connect, log });
     const { countChanged } = this.#options;
-    this.#sessions.add(session);
-    countChanged(this.#sessions.size);
+    this.#connections.add(connection);
+    countChanged(this.#connections.size);
     socket.once('close', () => {
-      this.#sessions.delete(session);
-      countChanged(this.#sessions.size);
+      this.#connections.delete(connection);
+      countChanged(this.#connections.size);
     });
   }
 
   #countOf(sandboxId: string): number {
-    return [...this.#sessions].filter((session) => session.sandboxId === sandboxId).length;
+    return [...this.#connections].filter((connection) => connection.sandboxId === sandboxId).length;
   }
 
-  #each(act: (session: Session) => void): void {
-    for (const session of this.#sessions) act(session);
+  #each(act: (connection: ClientConnection) => void): void {
+    for (const connection of this.#connections) act(connection);
   }
 }

@@ -1,5 +1,5 @@
 /*
- * Process sessions lose nothing for their clients. One stack of its own: its agent and control
+ * Process connections lose nothing for their clients. One stack of its own: its agent and control
  * nodes are killed, its sandbox is paused, its clients stall.
  */
 import { createHash } from 'node:crypto';
@@ -15,7 +15,7 @@ import {
   removeSandbox,
   sandboxSettings,
 } from '../helpers/sandboxes.ts';
-import { TestSession } from '../helpers/sessions.ts';
+import { TestConnection } from '../helpers/test-connection.ts';
 import { Stack } from '../helpers/stack.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { isFull } from '../helpers/full.ts';
@@ -40,12 +40,12 @@ async function attach(
   id: string,
   processId: string,
   offset: number,
-): Promise<TestSession> {
+): Promise<TestConnection> {
   return waitFor(
     'a session',
     async () => {
       const first = { type: 'attach', process_id: processId, offset };
-      const session = await TestSession.open(api, id, first).catch(() => undefined);
+      const session = await TestConnection.open(api, id, first).catch(() => undefined);
       await session?.until(() => session.events.length > 0).catch(() => undefined);
       return session?.events[0]?.type === 'attached' ? session : undefined;
     },
@@ -69,7 +69,7 @@ test('a random stream is whole across lost clients, a killed agent, a pause and 
   const hash = createHash('sha256');
   let checksum = '';
   let cursor = 0;
-  const read = (session: TestSession): void => {
+  const read = (session: TestConnection): void => {
     session.readFrames(({ stream, offset, bytes }) => {
       if (offset < cursor) throw new Error('bytes that came before came again');
       t.is(offset, cursor); // No gap either.
@@ -79,7 +79,7 @@ test('a random stream is whole across lost clients, a killed agent, a pause and 
     });
   };
   let client = api;
-  let session = await TestSession.open(client, id);
+  let session = await TestConnection.open(client, id);
   read(session);
   session.say({ type: 'start', command: PRODUCER, env: {} });
   await session.until(() => session.processId !== '');
@@ -126,7 +126,7 @@ test('a process does not wait for an agent that is gone, and the newest of its o
   const { stack, api } = t.context;
   const { sandbox_id: id } = await createSandbox(api);
   const command = 'read go; seq 2000000; date +%s >/root/done';
-  const session = await TestSession.open(api, id, { type: 'start', command });
+  const session = await TestConnection.open(api, id, { type: 'start', command });
   await session.until(() => session.processId !== '');
   session.socket.pause(); // An attached client that does not read holds the process back …
   session.write('\n');
@@ -160,13 +160,13 @@ async function residentBytes(pid: number): Promise<number> {
 test('a client that reads nothing costs the agent no memory, and loses nothing when it reads on', async (t) => {
   const { stack, api } = t.context;
   const { sandbox_id: id } = await createSandbox(api, { vcpu_count: 2 });
-  const session = await TestSession.open(api, id, { type: 'start', command: 'seq 3000000' });
+  const session = await TestConnection.open(api, id, { type: 'start', command: 'seq 3000000' });
   await session.until(() => session.cursor > 0);
   session.socket.pause();
   await sleep(500);
   const before = await residentBytes(stack.agent.pid);
   // Another session is served meanwhile.
-  const quiet = await TestSession.open(api, id, { type: 'start', command: 'cat' });
+  const quiet = await TestConnection.open(api, id, { type: 'start', command: 'cat' });
   await quiet.until(() => quiet.processId !== '');
   for (let count = 1; count <= 50; count += 1) {
     quiet.write('x');
@@ -194,7 +194,7 @@ test('a client that reads nothing costs the agent no memory, and loses nothing w
     const { api } = t.context;
     const { sandbox_id: id } = await createSandbox(api);
     const command = 'seq 2000000; date >/root/ended';
-    const session = await TestSession.open(api, id, { type: 'start', command });
+    const session = await TestConnection.open(api, id, { type: 'start', command });
     await session.until(() => session.cursor > 0);
     session.socket.pause();
     await waitFor(

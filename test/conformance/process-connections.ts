@@ -1,10 +1,10 @@
-/* Promises of process sessions with every driver, besides those of its lifecycle. */
+/* Promises of process connections with every driver, besides those of its lifecycle. */
 import type { ExecutionContext, TestFn } from 'ava';
 import type { Machine } from '../../agent/machines/driver.ts';
 import { SandboxProcesses } from '../../agent/sandboxes/processes/sandbox-processes.ts';
 import { createLogger } from '../../shared/log.ts';
 import { boot } from '../helpers/machines.ts';
-import { attachClient, exited, sessionSpec, startProcess } from '../helpers/process-client.ts';
+import { attachClient, exited, attachableSpec, startProcess } from '../helpers/process-client.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { type DriverContext, ownSpec } from './lifecycle.ts';
 
@@ -18,14 +18,14 @@ function processesOf(t: ExecutionContext<DriverContext>, machine: Machine): Sand
   return processes;
 }
 
-export function testSessions(test: TestFn<DriverContext>): void {
+export function testProcessConnections(test: TestFn<DriverContext>): void {
   test('a process starts, is reported and ends; its input arrives in order', async (t) => {
     const machine = await boot(t.context.driver, await ownSpec(t));
     const processes = processesOf(t, machine);
-    const failed = await startProcess(processes, sessionSpec('echo out; exit 3'));
+    const failed = await startProcess(processes, attachableSpec('echo out; exit 3'));
     t.like(await exited(failed), { status: 'failed', exitCode: 3, cursor: 4 });
     t.is(failed.bytes.toString(), 'out\n');
-    const reader = await startProcess(processes, sessionSpec('cat'));
+    const reader = await startProcess(processes, attachableSpec('cat'));
     for (const piece of ['one ', 'two ', 'three']) await reader.process?.write(Buffer.from(piece));
     await reader.process?.closeInput();
     t.like(await exited(reader), { status: 'completed', exitCode: 0, cursor: 13 });
@@ -35,7 +35,7 @@ export function testSessions(test: TestFn<DriverContext>): void {
   test('a client that attaches at an offset gets the rest while others stay attached', async (t) => {
     const machine = await boot(t.context.driver, await ownSpec(t));
     const processes = processesOf(t, machine);
-    const first = await startProcess(processes, sessionSpec('cat'));
+    const first = await startProcess(processes, attachableSpec('cat'));
     await first.process?.write(Buffer.from('0123456789'));
     await waitFor('the echo', async () => first.cursor === 10);
     const second = await attachClient(processes, first.processId, 4);
@@ -58,8 +58,8 @@ export function testSessions(test: TestFn<DriverContext>): void {
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
     const processes = processesOf(t, machine);
-    const client = await startProcess(processes, sessionSpec('cat'));
-    const ended = await startProcess(processes, sessionSpec('echo done; exit 4'));
+    const client = await startProcess(processes, attachableSpec('cat'));
+    const ended = await startProcess(processes, attachableSpec('echo done; exit 4'));
     await client.process?.write(Buffer.from('before '));
     await exited(ended);
     await waitFor('the echo', async () => client.cursor === 7);
@@ -83,7 +83,7 @@ export function testSessions(test: TestFn<DriverContext>): void {
     const spec = await ownSpec(t);
     const machine = await boot(driver, spec);
     const processes = processesOf(t, machine);
-    const client = await startProcess(processes, sessionSpec('cat'));
+    const client = await startProcess(processes, attachableSpec('cat'));
     await client.process?.write(Buffer.from('before '));
     await waitFor('the echo', async () => client.cursor === 7);
     processes.releaseClients();

@@ -14,7 +14,7 @@ import type { SandboxMounts } from '../../machines/attachments.ts';
 import { machineSpec } from './sandbox-row.ts';
 import { StartClock } from './start-clock.ts';
 
-export interface MachineSessionDeps {
+export interface MachineRunDeps {
   readonly driver: MachineDriver;
   readonly slots: SlotPool;
   readonly images: SandboxImages;
@@ -26,10 +26,10 @@ export interface MachineSessionDeps {
 }
 
 /**
- * A start of a sandbox and the machine that came of it, until that ends. Late events of an earlier
- * session are recognised by their session.
+ * A run of a sandbox: a start and the machine that came of it, until that ends. Late events of an
+ * earlier run name that run, and are recognised by it.
  */
-export class MachineSession {
+export class MachineRun {
   readonly clock: StartClock;
   machine: Machine | undefined;
   readonly #abort = new AbortController();
@@ -45,7 +45,7 @@ export class MachineSession {
    * @param onTurn called when the turn has come
    * @throws BootError; the reason that {@link abort} was given
    */
-  start(row: SandboxRow, deps: MachineSessionDeps, onTurn: () => void): Promise<Machine> {
+  start(row: SandboxRow, deps: MachineRunDeps, onTurn: () => void): Promise<Machine> {
     const starting = this.#start(row, deps, onTurn);
     this.#starting = starting.catch(toError);
     return starting;
@@ -70,7 +70,7 @@ export class MachineSession {
 
   async #start(
     row: SandboxRow,
-    { driver, slots, images, policies, mounts, boots, resumes }: MachineSessionDeps,
+    { driver, slots, images, policies, mounts, boots, resumes }: MachineRunDeps,
     onTurn: () => void,
   ): Promise<Machine> {
     const { signal } = this.#abort;
@@ -105,7 +105,7 @@ export class MachineSession {
  */
 async function imageOf(
   { id, vmId, image }: SandboxRow,
-  { driver, images }: Pick<MachineSessionDeps, 'driver' | 'images'>,
+  { driver, images }: Pick<MachineRunDeps, 'driver' | 'images'>,
 ): Promise<MachineImage | undefined> {
   if (image === undefined) return undefined;
   const { digest, reference } = image;

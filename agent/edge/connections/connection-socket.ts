@@ -1,6 +1,6 @@
 import type { WebSocket } from 'ws';
-import { SessionError } from '../../sandboxes/processes/process-error.ts';
-import type { SessionExit } from '../../sandboxes/processes/session-exit.ts';
+import { ProcessError } from '../../sandboxes/processes/process-error.ts';
+import type { ProcessExit } from '../../sandboxes/processes/process-exit.ts';
 
 /** Close codes (RFC 6455, section 7.4.1). */
 export const CLOSE_CODES = {
@@ -18,7 +18,7 @@ type ServerEvent =
   | { readonly type: 'error'; readonly error: string; readonly message: string }
   | {
       readonly type: 'exit';
-      readonly status: SessionExit['status'];
+      readonly status: ProcessExit['status'];
       readonly cursor: number;
       readonly exit_code: number | undefined;
       readonly exit_reason: string | undefined;
@@ -41,7 +41,7 @@ export function hangUp(socket: WebSocket, code: number, reason?: string): void {
  * Tells the client that its process has ended, and hangs up once that has left this host: the time
  * for the closing handshake is no limit for a slow client that has output to read before.
  */
-export function sendExit(socket: WebSocket, exit: SessionExit): void {
+export function sendExit(socket: WebSocket, exit: ProcessExit): void {
   const { status, cursor, exitCode, reason } = exit;
   const event = { status, cursor, exit_code: exitCode, exit_reason: reason };
   sendEvent(socket, { type: 'exit', ...event }, () =>
@@ -50,7 +50,7 @@ export function sendExit(socket: WebSocket, exit: SessionExit): void {
 }
 
 /** Tells the client what it was refused for, and hangs up. */
-export function sendError(socket: WebSocket, error: SessionError): void {
+export function sendError(socket: WebSocket, error: ProcessError): void {
   const { code, message } = error;
   sendEvent(socket, { type: 'error', error: code, message });
   const closeCode =
@@ -63,7 +63,7 @@ export function sendError(socket: WebSocket, error: SessionError): void {
 }
 
 /** Turns any failure into an error that clients may see. */
-export const toSessionError = (error: unknown): SessionError =>
-  error instanceof SessionError
+export const toProcessError = (error: unknown): ProcessError =>
+  error instanceof ProcessError
     ? error
-    : new SessionError('internal_error', 'the host failed to do it', { cause: error });
+    : new ProcessError('internal_error', 'the host failed to do it', { cause: error });
