@@ -49,8 +49,8 @@ export const SANDBOX_LIMITS = {
   sandboxBasesLookMs: 60_000,
   // How often it looks for what removed hosts have left there.
   sandboxClearLookMs: 60_000,
-  // For how long a sandbox is offered to other hosts, and how long after that again.
-  sandboxOfferMs: 10_000,
-  sandboxOfferAgainMs: 60_000,
-  sandboxOfferAgainMsMax: 600_000,
+  // How long a sandbox stays released before its host reclaims it, and until the next release.
+  sandboxReleasedMs: 10_000,
+  sandboxReleaseAgainMs: 60_000,
+  sandboxReleaseAgainMsMax: 600_000,
 } as const;

@@ -317,7 +317,7 @@ export async function openSandboxes(
     ...{ storage, storageId: parts.shared?.id, accelerator: () => driver.accelerator },
     pausedKeepDisks: driver.traits.pausedStaysInMemory,
     get failing() {
-      return taking && { ...taking.takeover.failing, give: taking.mover.notTaken };
+      return taking && { ...taking.takeover.failing, give: taking.mover.notTakenOver };
     },
     follow(order, toldAt) {
       capacity.follow(order);

@@ -220,8 +220,8 @@ export class SandboxRegistry implements HostedSandboxes {
     const present = (): SandboxRow => this.#actors.get(id)?.row ?? row;
     const own = { directory: paths.sandboxOutput(dataDir, id), onThread: onAnyThread };
     const outputs = (): OutputDirectory => handover?.outputOf(present()) ?? own;
-    const keep = handover && ((exec: SandboxExecState) => handover.keepExec(present(), exec));
-    const parts = { outputs, journal, keep, log };
+    const handOver = handover && ((exec: SandboxExecState) => handover.saveExec(present(), exec));
+    const parts = { outputs, journal, handOver, log };
     const execs = new SandboxExecs(id, config.maxConcurrentExecs, parts);
     const attachedMax = config.maxConcurrentExecs;
     const processes = new SandboxProcesses({ sandboxId: id, attachedMax, log });

@@ -25,7 +25,7 @@ export const PROCESS_RULES = {
   'kill guard': { weight: 1, lastsMs: [0, 0] },
   'kill qemu': { weight: 1, lastsMs: [0, 0] },
   'kill shim': { weight: 1, lastsMs: [0, 0] },
-  // The NFS server of a virtual machine; its keeper starts another.
+  // The NFS server of a virtual machine; its shim starts another.
   'kill nfs server': { weight: 2, lastsMs: [0, 0] },
   'freeze nfs server': { weight: 1, lastsMs: [500, 12_000] },
   'freeze qemu': { weight: 2, lastsMs: [500, 12_000] },

@@ -20,8 +20,8 @@ export interface MovingAgentSettings {
   readonly memoryMib: number;
   /** After how long a host counts as silent. */
   readonly silenceMs: number;
-  /** For how long a sandbox is offered to other hosts, and how long after that again. */
-  readonly offerMs: number;
+  /** How long a sandbox stays released before its host reclaims it, and until the next release. */
+  readonly releasedMs: number;
   readonly armed: Armed | undefined;
 }
 

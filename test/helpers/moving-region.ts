@@ -14,13 +14,13 @@ import { waitFor } from './wait.ts';
 
 const SILENCE_MS = 500;
 /** Longer than a host needs to take it, also on a machine that is busy. */
-const OFFER_MS = 60_000;
+const RELEASED_MS = 60_000;
 
 interface RegionSettings {
   readonly hosts: number;
   readonly memoryMib?: readonly number[];
-  /** For how long a sandbox is offered to other hosts, and how long after that again. */
-  readonly offerMs?: number;
+  /** How long a sandbox stays released before its host reclaims it, and until the next release. */
+  readonly releasedMs?: number;
 }
 
 /** Some hosts, up, with everything that they share. */
@@ -46,7 +46,7 @@ export class MovingRegion implements AsyncDisposable {
   static async open({
     hosts: count,
     memoryMib = [],
-    offerMs = OFFER_MS,
+    releasedMs = RELEASED_MS,
   }: RegionSettings): Promise<MovingRegion> {
     const stack = new AsyncDisposableStack();
     const { path } = stack.use(await temporaryDirectory());
@@ -56,7 +56,7 @@ export class MovingRegion implements AsyncDisposable {
     const common = {
       ...{ accountId, directory: join(path, 'shared'), watch: join(path, 'watch') },
       ...{ redisPort: redis.options.port ?? 0, key: randomBytes(32).toString('hex') },
-      ...{ silenceMs: SILENCE_MS, offerMs },
+      ...{ silenceMs: SILENCE_MS, releasedMs },
     };
     const hosts = Array.from({ length: count }, (_, index) => {
       const dataDir = join(path, `host-${index}`);

@@ -206,15 +206,15 @@ test('a mounted running sandbox survives its agent, its server, and what keeps t
   await waitFor('new servers', async () => (await servers(stack)).length === 2);
   const later = await count();
   await waitFor('lines after the new server', async () => (await count()) > later + 5, 120_000);
-  const keepers = await servers(stack, '/serve-disks');
-  t.is(keepers.length, 2);
-  for (const pid of keepers) process.kill(pid, 'SIGKILL');
-  await waitFor('new keepers', async () => {
+  const shims = await servers(stack, '/serve-disks');
+  t.is(shims.length, 2);
+  for (const pid of shims) process.kill(pid, 'SIGKILL');
+  await waitFor('new shims', async () => {
     const found = await servers(stack, '/serve-disks');
-    return found.length === 2 && found.every((pid) => !keepers.includes(pid));
+    return found.length === 2 && found.every((pid) => !shims.includes(pid));
   });
   const last = await count();
-  await waitFor('lines after the new keeper', async () => (await count()) > last + 5, 120_000);
+  await waitFor('lines after the new shim', async () => (await count()) > last + 5, 120_000);
   t.is((await exec(api, disk, 'sort -nc log')).exitCode, 0);
   t.is((await exec(api, disk, 'uniq -d log')).stdout, '');
   await api.data('POST', `/api/sandboxes/${one}/execs/${body.data.exec_id}/cancel`);

@@ -144,8 +144,8 @@ export class MicrovmMachine extends SupervisedMachine {
     }
   }
 
-  protected shimEnded(keeper: ProcessId): Promise<void> {
-    return this.#monitor.run(() => isAlive(keeper));
+  protected shimEnded(shim: ProcessId): Promise<void> {
+    return this.#monitor.run(() => isAlive(shim));
   }
 
   async #handleStopped(status: string, wasConnected: boolean): Promise<void> {

@@ -47,7 +47,7 @@ async function keepDatabases(
   cgroup: MachineCgroup,
 ): Promise<void> {
   try {
-    await databases.keep(vmId, await cgroup.serverProcesses());
+    await databases.lock(vmId, await cgroup.serverProcesses());
   } catch (error) {
     log.error({ vmId, err: toError(error) }, 'mounts:keepDatabasesFailed');
   }

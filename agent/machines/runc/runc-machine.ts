@@ -20,7 +20,7 @@ export class RuncMachine extends SupervisedMachine {
     this.watch();
   }
 
-  protected async shimEnded(keeper: ProcessId): Promise<void> {
+  protected async shimEnded(shim: ProcessId): Promise<void> {
     const backoff = new Backoff(LOOK_MS);
     let woken = Promise.withResolvers<void>();
     this.guest.on('closed', () => {
@@ -28,7 +28,7 @@ export class RuncMachine extends SupervisedMachine {
       woken.resolve();
     });
     this.detached.addEventListener('abort', () => woken.resolve(), { once: true });
-    while (!this.detached.aborted && isAlive(keeper)) {
+    while (!this.detached.aborted && isAlive(shim)) {
       const isWoken = await settledWithin(woken.promise, backoff.nextMs());
       if (isWoken) woken = Promise.withResolvers();
     }

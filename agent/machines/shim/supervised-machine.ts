@@ -102,7 +102,7 @@ export abstract class SupervisedMachine implements Machine {
   protected abstract readonly link: UsageInterface;
 
   /** Resolves once its shim has ended, or it is no longer watched. */
-  protected abstract shimEnded(keeper: ProcessId): Promise<void>;
+  protected abstract shimEnded(shim: ProcessId): Promise<void>;
 
   /** Begins to wait for its end; for the end of the constructor. */
   protected watch(): void {

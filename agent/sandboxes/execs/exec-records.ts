@@ -6,29 +6,29 @@ import type { SandboxExecState, SandboxJournal } from '../../system/journal/sand
  */
 export class ExecRecords {
   readonly #journal: Pick<SandboxJournal, 'durable' | 'saveExec'>;
-  readonly #keep: ((row: SandboxExecState) => Promise<void>) | undefined;
+  readonly #handOver: ((row: SandboxExecState) => Promise<void>) | undefined;
 
-  /** @param keep never fails: the journal counts */
+  /** @param handOver never fails: the journal counts */
   constructor(
     journal: Pick<SandboxJournal, 'durable' | 'saveExec'>,
-    keep?: (row: SandboxExecState) => Promise<void>,
+    handOver?: (row: SandboxExecState) => Promise<void>,
   ) {
     this.#journal = journal;
-    this.#keep = keep;
+    this.#handOver = handOver;
   }
 
   /** Whether the records outlive this host. */
-  get areKept(): boolean {
-    return this.#keep !== undefined;
+  get areHandedOver(): boolean {
+    return this.#handOver !== undefined;
   }
 
   /** Resolves when the record of a command that is journalled outlives a crash. */
   async begun(row: SandboxExecState): Promise<void> {
-    await Promise.all([this.#journal.durable(), this.#keep?.(row)]);
+    await Promise.all([this.#journal.durable(), this.#handOver?.(row)]);
   }
 
   /** Writes the fields of a record that can change; durable when it returns. */
   async save(row: SandboxExecState): Promise<void> {
-    await Promise.all([this.#journal.saveExec(row), this.#keep?.(row)]);
+    await Promise.all([this.#journal.saveExec(row), this.#handOver?.(row)]);
   }
 }

@@ -222,8 +222,8 @@ export class SandboxExec {
       droppedBytes: this.#output.droppedBytes,
     };
     try {
-      // A record that is kept for another host is of a command whose output that host finds.
-      if (this.#records.areKept) await this.#output.sync();
+      // Sync the output first: another host may take over this record and read the file.
+      if (this.#records.areHandedOver) await this.#output.sync();
       await failpoint('journal exec end', () => this.#records.save(row));
     } finally {
       this.#isFinishing = false;

@@ -81,7 +81,7 @@ export class SandboxExecs {
     parts: {
       readonly outputs: () => OutputDirectory;
       readonly journal: SandboxJournal;
-      readonly keep?: ((row: SandboxExecState) => Promise<void>) | undefined;
+      readonly handOver?: ((row: SandboxExecState) => Promise<void>) | undefined;
       readonly log: Logger;
     },
   ) {
@@ -89,7 +89,7 @@ export class SandboxExecs {
     this.#runningMax = runningMax;
     this.#outputs = parts.outputs;
     this.#journal = parts.journal;
-    this.#records = new ExecRecords(parts.journal, parts.keep);
+    this.#records = new ExecRecords(parts.journal, parts.handOver);
     this.#log = parts.log;
   }
 

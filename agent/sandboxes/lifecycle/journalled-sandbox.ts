@@ -29,7 +29,7 @@ interface Handover {
   /** Writes a sandbox's record durably. @throws Error when it cannot */
   write(row: SandboxRow): Promise<void>;
   /** Like `write`, but a failure is logged only: the journal is the truth. */
-  keep(row: SandboxRow): Promise<void>;
+  save(row: SandboxRow): Promise<void>;
 }
 
 export interface JournalledSandboxDeps {
@@ -121,7 +121,7 @@ export class JournalledSandbox {
   ): Promise<void> {
     const row = { ...this.#row, ...change, state };
     await failpoint('journal create', () => this.#deps.journal.insert(row));
-    await this.#deps.handover?.keep(row);
+    await this.#deps.handover?.save(row);
     this.#row = row;
     this.#isJournalled = true;
     this.announceState('created');
@@ -326,7 +326,7 @@ export class JournalledSandbox {
     const before = this.#row;
     const row = { ...before, ...change, revision: before.revision + 1 };
     await failpoint(name, () => this.#deps.journal.save(row));
-    await this.#deps.handover?.keep(row);
+    await this.#deps.handover?.save(row);
     // The journalled row counts, except for activity while it was written.
     const isNewest = this.#row === before;
     if (isNewest) this.#isUseUnsaved = false;

@@ -35,16 +35,16 @@ import { onSharedThread } from '../execs/shared-threads.ts';
  */
 
 const FILE = 'execs.sealed';
-const RECORDS_KEPT_MAX = 2 * SANDBOX_LIMITS.sandboxExecsListedMax;
+const RECORDS_MAX = 2 * SANDBOX_LIMITS.sandboxExecsListedMax;
 /** A line ends with the record with which its commands are together as long as this. */
 const LINE_LENGTH = 256 * KiB;
 /**
  * The longest command of each record, sealed: JSON may have six bytes for one, and base64 eight.
  */
-const BYTES_MAX = RECORDS_KEPT_MAX * 8 * SCHEMA_LIMITS.commandBytesMax;
+const BYTES_MAX = RECORDS_MAX * 8 * SCHEMA_LIMITS.commandBytesMax;
 const APPENDED = {
   linesMax: 4 * SANDBOX_LIMITS.sandboxExecsListedMax,
-  bytesMax: (RECORDS_KEPT_MAX / 4) * SCHEMA_LIMITS.commandBytesMax,
+  bytesMax: (RECORDS_MAX / 4) * SCHEMA_LIMITS.commandBytesMax,
 } as const;
 
 const optional = Type.Optional;
@@ -66,7 +66,7 @@ const Execs = Type.Object({
       executeTimeMs: optional(Type.Number({ minimum: 0 })),
       droppedBytes: Type.Integer({ minimum: 0 }),
     }),
-    { maxItems: 2 * RECORDS_KEPT_MAX },
+    { maxItems: 2 * RECORDS_MAX },
   ),
 });
 const parseExecs = compile(Execs);
@@ -146,11 +146,11 @@ export class HandedOverExecs {
   }
 
   /**
-   * Keeps a record of a command that the journal has; durable when it returns. The journal may
+   * Saves a record of a command that the journal has; durable when it returns. The journal may
    * still be given what has changed. Records that come while another is written are written
    * together.
    */
-  async keep(state: SandboxExecState): Promise<void> {
+  async save(state: SandboxExecState): Promise<void> {
     merge(this.#waiting, [state]);
     await (this.#next ??= this.#queue.add(() => this.#write()));
   }
@@ -175,7 +175,7 @@ export class HandedOverExecs {
       for (const [id, row] of rows) if (this.#waiting.get(id) === row) this.#waiting.delete(id);
     } finally {
       // Those that have waited for so long are in the journal.
-      const surplus = this.#waiting.size - RECORDS_KEPT_MAX;
+      const surplus = this.#waiting.size - RECORDS_MAX;
       for (const id of [...this.#waiting.keys()].slice(0, Math.max(0, surplus)))
         this.#waiting.delete(id);
     }

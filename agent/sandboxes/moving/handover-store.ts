@@ -39,12 +39,12 @@ type Owner = Pick<SandboxRow, 'id' | 'vmId' | 'state' | 'revision'>;
 
 /**
  * Keeps beside each machine of this host what its journal has of the sandbox, so that another host
- * can go on with it, also when this one is gone (decision 0084).
+ * can continue it, also when this one is gone (decision 0084).
  */
 export class HandoverStore {
   readonly #deps: HandoverStoreDeps;
   /** By sandbox. */
-  readonly #kept = new Map<string, HandoverFiles>();
+  readonly #files = new Map<string, HandoverFiles>();
 
   constructor(deps: HandoverStoreDeps) {
     this.#deps = deps;
@@ -55,7 +55,7 @@ export class HandoverStore {
   }
 
   /** Like {@link write}, but what fails is logged, since the journal alone tells what is true. */
-  async keep(row: SandboxRow): Promise<void> {
+  async save(row: SandboxRow): Promise<void> {
     if (row.uid < 0) return; // The sandbox waits for its image, and has no directory yet.
     try {
       await this.write(row);
@@ -66,29 +66,29 @@ export class HandoverStore {
   }
 
   /**
-   * Keeps the record of a command that begins or ends, so that a host which dies takes none along
+   * Saves the record of a command that begins or ends, so that a host which dies takes none along
    * that a caller was told of. Durable when it returns; what fails is logged.
    */
-  async keepExec(sandbox: Owner, exec: SandboxExecState): Promise<void> {
+  async saveExec(sandbox: Owner, exec: SandboxExecState): Promise<void> {
     try {
       await this.#claimed(sandbox);
-      await this.#keptOf(sandbox).execs.keep(exec);
+      await this.#filesOf(sandbox).execs.save(exec);
     } catch (error) {
       const failed = { sandboxId: sandbox.id, execId: exec.id, err: toError(error) };
       this.#deps.log.warn(failed, 'sandbox:keepExecFailed');
     }
   }
 
-  /** Writes row and commands of a sandbox durably, the commands unless they are kept. */
+  /** Writes row and commands of a sandbox durably, the commands unless their file has them. */
   async write(row: SandboxRow): Promise<void> {
     const { hostId, storage, encryptionKeys } = this.#deps;
     const directory = storage.directoryOf(row.vmId);
     await this.#claimed(row);
-    await this.#keptOf(row).execs.complete();
+    await this.#filesOf(row).execs.complete();
     await failpoint('keep sandbox', () => writeSandbox(directory, encryptionKeys, { hostId, row }));
   }
 
-  /** Makes the files of a former owner this host's, which ends a taking; what fails is logged. */
+  /** Makes the files of a former owner this host's, which ends a takeover; what fails is logged. */
   async finishTakeover(row: SandboxRow): Promise<void> {
     try {
       if (await this.#claimed(row)) await this.write(row);
@@ -121,7 +121,7 @@ export class HandoverStore {
     }
   }
 
-  /** Whether this host has taken the machine, or lost its journal, and has yet to go on with it. */
+  /** Whether this host has taken the machine, or lost its journal, and has yet to continue it. */
   async isHandedOver(vmId: string): Promise<boolean> {
     const directory = this.storage.directoryOf(vmId);
     // Unreadable records stay, too: an operator may have to find the key that sealed it.
@@ -131,10 +131,10 @@ export class HandoverStore {
   /** The sandboxes that this host has released and nobody has taken over. */
   async released(): Promise<string[]> {
     const { hostId, storage } = this.#deps;
-    const carried = (await storage.list('released')).map((vmId) =>
+    const records = (await storage.list('released')).map((vmId) =>
       this.read(storage.directoryOf(vmId, 'released'), vmId).catch(() => undefined),
     );
-    return (await Promise.all(carried)).flatMap((each) =>
+    return (await Promise.all(records)).flatMap((each) =>
       each?.hostId === hostId ? [each.row.id] : [],
     );
   }
@@ -146,47 +146,47 @@ export class HandoverStore {
   }
 
   forget(sandboxId: string): void {
-    this.#kept.delete(sandboxId);
+    this.#files.delete(sandboxId);
   }
 
   /**
-   * Has the journal take in what a former owner kept, before this host first writes over it. A
+   * Has the journal take in what a previous owner wrote, before this host first writes over it. A
    * failure fails that write, and the next one tries again.
    * @returns whether the files are still the former owner's, or are missing
    */
   #claimed(sandbox: Owner): Promise<boolean> {
-    const kept = this.#keptOf(sandbox);
-    if (kept.claimed !== undefined) return kept.claimed;
+    const files = this.#filesOf(sandbox);
+    if (files.claimed !== undefined) return files.claimed;
     const claimed = this.#claim(sandbox);
-    kept.claimed = claimed;
-    claimed.catch(() => (kept.claimed = undefined));
+    files.claimed = claimed;
+    claimed.catch(() => (files.claimed = undefined));
     return claimed;
   }
 
   async #claim(sandbox: Owner): Promise<boolean> {
     const { storage, journal, log } = this.#deps;
     const directory = storage.directoryOf(sandbox.vmId);
-    const carried = await this.read(directory, sandbox.vmId).catch((error: unknown) => {
+    const record = await this.read(directory, sandbox.vmId).catch((error: unknown) => {
       if (errnoOf(error) !== undefined) throw error;
       log.error({ sandboxId: sandbox.id, err: toError(error) }, 'sandbox:claimUnreadable');
       return undefined;
     });
-    if (carried === undefined) return true;
-    if (!isUnfinished(sandbox, carried.row)) return false;
+    if (record === undefined) return true;
+    if (!isUnfinished(sandbox, record.row)) return false;
     const taken = (await this.readExecs(sandbox)).map((exec) => takenOverExec(exec, sandbox));
     await failpoint('journal taken execs', () => journal.addExecs(taken));
     return true;
   }
 
-  #keptOf({ id, vmId }: Pick<SandboxRow, 'id' | 'vmId'>): HandoverFiles {
+  #filesOf({ id, vmId }: Pick<SandboxRow, 'id' | 'vmId'>): HandoverFiles {
     const { storage, encryptionKeys, journal } = this.#deps;
-    const known = this.#kept.get(id);
+    const known = this.#files.get(id);
     // A sandbox that takes a prewarmed machine gets that one's directory.
     if (known?.execs.vmId === vmId) return known;
     const directory = storage.directoryOf(vmId);
     const execs = new HandedOverExecs(directory, encryptionKeys, { id, vmId }, journal);
-    const kept: HandoverFiles = { execs, claimed: undefined };
-    this.#kept.set(id, kept);
-    return kept;
+    const files: HandoverFiles = { execs, claimed: undefined };
+    this.#files.set(id, files);
+    return files;
   }
 }

@@ -23,32 +23,32 @@ export interface ReleasedSandboxesDeps {
 export class ReleasedSandboxes {
   readonly #deps: ReleasedSandboxesDeps;
   /** By VM id. */
-  readonly #inVain = new FailedAttempts(
-    { min: SANDBOX_LIMITS.sandboxOfferAgainMs, max: SANDBOX_LIMITS.sandboxOfferAgainMsMax },
+  readonly #untaken = new FailedAttempts(
+    { min: SANDBOX_LIMITS.sandboxReleaseAgainMs, max: SANDBOX_LIMITS.sandboxReleaseAgainMsMax },
     Number.POSITIVE_INFINITY,
   );
   /** Since when each machine lies with nobody, by VM id and `performance.now()`. */
   readonly #since = new Map<string, number>();
   /** When a host was last seen to have taken one. */
-  #takenAt = 0;
+  #takenOverAt = 0;
 
   constructor(deps: ReleasedSandboxesDeps) {
     this.#deps = deps;
   }
 
   /** How many nobody took over when they were released last. */
-  get inVain(): number {
-    return this.#inVain.size;
+  get untaken(): number {
+    return this.#untaken.size;
   }
 
   /** Whether a sandbox may be released now. */
   isDue(vmId: string): boolean {
-    return !this.#inVain.isPausing(vmId);
+    return !this.#untaken.isPausing(vmId);
   }
 
   /** Forgets the pauses: all may be released at once. */
   forgetFailures(): void {
-    for (const vmId of this.#inVain.ids) this.#inVain.forget(vmId);
+    for (const vmId of this.#untaken.ids) this.#untaken.forget(vmId);
   }
 
   /**
@@ -62,16 +62,16 @@ export class ReleasedSandboxes {
     for (const vmId of this.#since.keys()) {
       if (released.has(vmId)) continue;
       this.#since.delete(vmId);
-      this.#takenAt = now;
+      this.#takenOverAt = now;
     }
     const own = new Set(registry.actors.map(({ row }) => row.vmId));
-    for (const vmId of this.#inVain.ids)
-      if (!released.has(vmId) && !own.has(vmId)) this.#inVain.forget(vmId);
+    for (const vmId of this.#untaken.ids)
+      if (!released.has(vmId) && !own.has(vmId)) this.#untaken.forget(vmId);
     for (const vmId of released) {
       const since = this.#since.get(vmId) ?? now;
       this.#since.set(vmId, since);
-      if (own.has(vmId)) continue; // This host is not done with giving it up.
-      if (now - Math.max(since, this.#takenAt) >= SANDBOX_LIMITS.sandboxOfferMs)
+      if (own.has(vmId)) continue; // This host is not done with releasing it.
+      if (now - Math.max(since, this.#takenOverAt) >= SANDBOX_LIMITS.sandboxReleasedMs)
         await this.#reclaimUntaken(vmId);
     }
   }
@@ -80,13 +80,13 @@ export class ReleasedSandboxes {
     const { hostId, handover, takeover, driver, log } = this.#deps;
     const directory = handover.storage.directoryOf(vmId, 'released');
     // A record that cannot be read is reported by those that look for what they could take.
-    const carried = await handover.read(directory, vmId).catch(() => undefined);
-    if (carried?.hostId !== hostId) return;
+    const record = await handover.read(directory, vmId).catch(() => undefined);
+    if (record?.hostId !== hostId) return;
     await driver.bases?.keep(directory); // Each machine of a host has its link.
     if (!(await handover.storage.take(vmId, 'released'))) return;
     this.#since.delete(vmId);
-    this.#inVain.add(vmId);
-    log.warn({ sandboxId: carried.row.id, vmId }, 'sandbox:notTaken');
+    this.#untaken.add(vmId);
+    log.warn({ sandboxId: record.row.id, vmId }, 'sandbox:notTaken');
     await takeover.takeOver(vmId);
   }
 }

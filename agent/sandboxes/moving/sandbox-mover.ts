@@ -33,8 +33,8 @@ export interface SandboxMoverDeps {
   readonly log: Logger;
 }
 
-/** How many sandboxes a host takes at one look, so that others get their share. */
-const TAKEN_AT_ONCE_MAX = 4;
+/** How many sandboxes a host takes over at one look, so that others get their share. */
+const TAKEOVERS_AT_ONCE_MAX = 4;
 
 /**
  * Moves sandboxes between the hosts of one storage. Each host looks by itself: a drained one
@@ -54,8 +54,8 @@ export class SandboxMover {
   /** After how many of them the storage has told which sandboxes this host still has. */
   #silencesKnown = 0;
   #isClosed = false;
-  /** Whether this host takes no sandbox any more, since it goes down. */
-  #takesNothing = false;
+  /** Whether this host takes over no further sandbox, since it goes down. */
+  #takesNothingOver = false;
   /** The present look, or the last one. */
   #looking: Promise<void> = Promise.resolve();
   /** Machines that cannot be read, each reported once. */
@@ -88,11 +88,11 @@ export class SandboxMover {
   }
 
   /**
-   * Takes no sandbox from now on, and goes on with none that it has taken in vain. The host still
-   * shows that it is alive. Resolves once what was being taken is here, or does not come in time.
+   * Takes over no sandbox from now on, and retries no failed takeover. The host still shows that it
+   * is alive. Resolves once the takeovers in progress have ended, or have not in time.
    */
   async stopTakeovers(): Promise<void> {
-    this.#takesNothing = true;
+    this.#takesNothingOver = true;
     await settledWithin(this.#looking, SANDBOX_LIMITS.sandboxTakenMsMax);
   }
 
@@ -103,8 +103,8 @@ export class SandboxMover {
   }
 
   /** How many sandboxes of a drained host stay there, since no other host takes them. */
-  get notTaken(): number {
-    return this.#hasOthers ? this.#deps.released.inVain : this.#deps.evacuation.count;
+  get notTakenOver(): number {
+    return this.#hasOthers ? this.#deps.released.untaken : this.#deps.evacuation.count;
   }
 
   async #look(): Promise<void> {
@@ -114,11 +114,11 @@ export class SandboxMover {
     await watch.beat();
     await evacuation.leaveTakenOver();
     this.#silencesKnown = silences;
-    if (!this.#takesNothing) await released.reclaimUntaken();
+    if (!this.#takesNothingOver) await released.reclaimUntaken();
     await using lost = await watch.lost();
-    if (this.#order === 'drained') await this.#giveAll();
-    else if (!this.#takesNothing) await takeover.repeatFailed();
-    if (this.#mayTake) await this.#takeAll(lost.hostIds);
+    if (this.#order === 'drained') await this.#evacuate();
+    else if (!this.#takesNothingOver) await takeover.repeatFailed();
+    if (this.#mayTakeOver) await this.#takeOverAll(lost.hostIds);
   }
 
   /**
@@ -129,7 +129,7 @@ export class SandboxMover {
     if (this.#silences > this.#silencesKnown) await this.#deps.evacuation.leavePublished();
   }
 
-  async #giveAll(): Promise<void> {
+  async #evacuate(): Promise<void> {
     const { takeover, evacuation, log } = this.#deps;
     const had = this.#hasOthers;
     this.#hasOthers = await this.#findsOthers();
@@ -141,11 +141,11 @@ export class SandboxMover {
     } else if (had) log.warn({ sandboxes: evacuation.count }, 'sandbox:noOtherHost');
   }
 
-  async #takeAll(lost: readonly string[]): Promise<void> {
+  async #takeOverAll(lost: readonly string[]): Promise<void> {
     const { capacity } = this.#deps;
     if (capacity.load.isLow) return;
-    let left = await this.#takeFrom('released', TAKEN_AT_ONCE_MAX);
-    for (const hostId of lost) left = await this.#takeFrom({ hostId }, left);
+    let left = await this.#takeOverFrom('released', TAKEOVERS_AT_ONCE_MAX);
+    for (const hostId of lost) left = await this.#takeOverFrom({ hostId }, left);
   }
 
   /** Whether another host is up that may take over what this one releases. */
@@ -160,33 +160,33 @@ export class SandboxMover {
     );
   }
 
-  /** @returns how many more may be taken */
-  async #takeFrom(folder: MachineFolder, max: number): Promise<number> {
+  /** @returns how many more may be taken over */
+  async #takeOverFrom(folder: MachineFolder, max: number): Promise<number> {
     const { handover, takeover } = this.#deps;
     let left = max;
     const vmIds = max > 0 ? await handover.storage.list(folder) : [];
     for (const vmId of vmIds.toSorted(() => Math.random() - 0.5)) {
-      if (left === 0 || !this.#mayTake) break;
-      if (!(await this.#canTake(vmId, folder))) continue;
+      if (left === 0 || !this.#mayTakeOver) break;
+      if (!(await this.#canTakeOver(vmId, folder))) continue;
       if (!(await handover.storage.take(vmId, folder))) continue;
       if (await takeover.takeOver(vmId)) left -= 1;
     }
     return left;
   }
 
-  get #mayTake(): boolean {
-    return this.#order === 'up' && !this.#isClosed && !this.#takesNothing;
+  get #mayTakeOver(): boolean {
+    return this.#order === 'up' && !this.#isClosed && !this.#takesNothingOver;
   }
 
-  async #canTake(vmId: string, folder: MachineFolder): Promise<boolean> {
+  async #canTakeOver(vmId: string, folder: MachineFolder): Promise<boolean> {
     const { handover, driver, registry, takeover, log } = this.#deps;
     if (takeover.leavesAlone(vmId)) return false;
     const directory = handover.storage.directoryOf(vmId, folder);
     try {
-      const carried = await handover.read(directory, vmId);
+      const record = await handover.read(directory, vmId);
       // Without it the creation was not over, or nobody's: its own host removes it.
-      if (carried === undefined) return false;
-      const { row } = carried;
+      if (record === undefined) return false;
+      const { row } = record;
       if (!this.#hasRoom(row) || registry.has(row.id)) return false;
       if ((await driver.canTake?.(directory, row.config)) !== true) return false;
       await driver.bases?.keep(directory); // Each machine of a host has its link.

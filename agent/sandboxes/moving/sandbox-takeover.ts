@@ -29,7 +29,7 @@ export interface SandboxTakeoverDeps {
 const STARTS = { pauses: { min: 1_000, max: 60_000 }, max: 20 } as const;
 /** Within about a minute: after that another host may have more luck. */
 const TAKEOVERS = { pauses: { min: 1_000, max: 30_000 }, max: 7 } as const;
-/** For how long this host leaves alone what it could not go on with. */
+/** How long this host leaves alone a machine that it could not take over. */
 const LEFT_ALONE_MS = 600_000;
 
 /** Takes sandboxes over from other hosts. */
@@ -40,7 +40,7 @@ export class SandboxTakeover {
   /** By id of the sandbox. */
   readonly #starts = new FailedAttempts(STARTS.pauses, STARTS.max);
   /**
-   * Until when what this host could not go on with is left alone, by VM id and `performance.now()`.
+   * Until when a machine whose takeover failed is left alone, by VM id and `performance.now()`.
    */
   readonly #leftAlone = new Map<string, number>();
 
@@ -49,7 +49,7 @@ export class SandboxTakeover {
   }
 
   /**
-   * Goes on with everything whose taking a former agent of this host began.
+   * Continues every takeover that a previous agent of this host began.
    * @param owned the machines of sandboxes and snapshots that the journal has
    */
   async continueTakeovers(owned: ReadonlySet<string>): Promise<void> {
@@ -65,15 +65,14 @@ export class SandboxTakeover {
   }
 
   /**
-   * How many sandboxes wait for another attempt: to go on with them, or to start them after a loss.
+   * How many sandboxes wait for another attempt: to take them over, or to start them after a loss.
    */
   get failing(): { readonly adopt: number; readonly start: number } {
     return { adopt: this.#takeovers.size, start: this.#starts.size };
   }
 
   /**
-   * Whether this host has tried to go on with a machine in vain, and leaves it to others for a
-   * while.
+   * Whether this host has failed to take over a machine, and leaves it to others for a while.
    */
   leavesAlone(vmId: string): boolean {
     const until = this.#leftAlone.get(vmId) ?? 0;
@@ -127,19 +126,19 @@ export class SandboxTakeover {
   /** Makes the sandbox this host's. @returns undefined when it is none that this host lacks */
   async #insert(vmId: string): Promise<SandboxActor | undefined> {
     const { handover, registry, driver, journal, uids, log } = this.#deps;
-    const carried = await handover.read(handover.storage.directoryOf(vmId), vmId);
-    if (carried === undefined || registry.has(carried.row.id)) return undefined;
-    await handover.readExecs(carried.row); // Not taken yet while they cannot be read.
+    const record = await handover.read(handover.storage.directoryOf(vmId), vmId);
+    if (record === undefined || registry.has(record.row.id)) return undefined;
+    await handover.readExecs(record.row); // Not taken yet while they cannot be read.
     const uid = uids.take();
     let row: SandboxRow;
     try {
       await driver.receive?.({ vmId, uid });
-      if (!isAtRest(carried.row.state)) {
+      if (!isAtRest(record.row.state)) {
         const { directory } = handover.outputOf({ vmId });
         await failpoint('renew output', () => renewFiles(directory));
-        await this.#freeDisks(carried);
+        await this.#freeDisks(record);
       }
-      row = takenOverRow(carried.row, { uid, hasCheckpoint: await driver.hasCheckpoint(vmId) });
+      row = takenOverRow(record.row, { uid, hasCheckpoint: await driver.hasCheckpoint(vmId) });
       await failpoint('journal taken', () => journal.insert(row));
     } catch (error) {
       uids.release(uid);
@@ -147,7 +146,7 @@ export class SandboxTakeover {
     }
     registry.noteMoved(row.id); // Nobody finds it here before it is recovered.
     const actor = registry.add(row);
-    log.info({ sandboxId: row.id, vmId, from: carried.hostId, state: row.state }, 'sandbox:moved');
+    log.info({ sandboxId: row.id, vmId, from: record.hostId, state: row.state }, 'sandbox:moved');
     await handover.finishTakeover(row);
     await registry.holdImage(row);
     return actor;

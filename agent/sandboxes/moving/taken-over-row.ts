@@ -15,18 +15,18 @@ const LOST = 'the host that it ran on was lost';
 
 /** A sandbox that another host had, as this one goes on with it. Its machine runs nowhere. */
 export function takenOverRow(
-  carried: HandoverRow,
+  former: HandoverRow,
   { uid, hasCheckpoint }: { readonly uid: number; readonly hasCheckpoint: boolean },
 ): SandboxRow {
   return {
-    ...carried,
-    ...restOf(carried, hasCheckpoint),
+    ...former,
+    ...restOf(former, hasCheckpoint),
     uid,
     slot: undefined,
     runningSince: undefined,
     expiresAt: undefined,
     idleSince: undefined,
-    revision: carried.revision + REVISIONS_AHEAD,
+    revision: former.revision + REVISIONS_AHEAD,
   };
 }
 
@@ -36,8 +36,8 @@ export function takenOverRow(
  */
 export const isUnfinished = (
   { revision }: Pick<SandboxRow, 'revision'>,
-  carried: Pick<HandoverRow, 'revision'>,
-): boolean => revision >= carried.revision + REVISIONS_AHEAD;
+  former: Pick<HandoverRow, 'revision'>,
+): boolean => revision >= former.revision + REVISIONS_AHEAD;
 
 /** A command of such a sandbox: what still ran has ended with its host. */
 export function takenOverExec(
@@ -63,8 +63,8 @@ type Rest = Pick<SandboxRow, 'state'> &
  * The state in which it rests. A checkpoint that is whole decides: it is made durable before its
  * machine ends, and made invalid before a machine runs from it.
  */
-function restOf(carried: HandoverRow, hasCheckpoint: boolean): Rest {
-  const { state, checkpoint = randomUUID() } = carried;
+function restOf(former: HandoverRow, hasCheckpoint: boolean): Rest {
+  const { state, checkpoint = randomUUID() } = former;
   if (isAtRest(state)) return { state };
   if (hasCheckpoint && state !== 'pending_start') return { state: 'paused', checkpoint };
   const finishedAt = new Date().toISOString();
@@ -72,7 +72,7 @@ function restOf(carried: HandoverRow, hasCheckpoint: boolean): Rest {
   const to = state === 'stopping' ? 'stopped' : 'failed';
   return {
     ...{ state: to, finishedAt, exitReason: 'host_lost', exitMessage: LOST },
-    ...withoutHook(carried),
+    ...withoutHook(former),
     ...(to === 'failed' ? { checkpoint: undefined } : {}),
   };
 }

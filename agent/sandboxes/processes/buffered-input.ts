@@ -3,14 +3,14 @@
  * be sent again. Appending moves each byte a few times at most, however short the pieces are.
  */
 export class BufferedInput {
-  readonly #keptMax: number;
+  readonly #retainedMax: number;
   #buffer: Buffer = Buffer.alloc(0);
   #start = 0;
   #end = 0;
 
-  /** @param keptMax how many bytes `trim` keeps */
-  constructor(keptMax: number) {
-    this.#keptMax = keptMax;
+  /** @param retainedMax how many bytes `trim` keeps */
+  constructor(retainedMax: number) {
+    this.#retainedMax = retainedMax;
   }
 
   append(bytes: Buffer): void {
@@ -28,8 +28,8 @@ export class BufferedInput {
 
   /** Drops the bytes that are not needed any more once all were sent. */
   trim(): void {
-    this.#start = Math.max(this.#start, this.#end - this.#keptMax);
-    if (this.#buffer.length > 2 * this.#keptMax) this.#move(0);
+    this.#start = Math.max(this.#start, this.#end - this.#retainedMax);
+    if (this.#buffer.length > 2 * this.#retainedMax) this.#move(0);
   }
 
   clear(): void {
@@ -40,12 +40,12 @@ export class BufferedInput {
 
   /** Moves to a buffer of its own size, never within one: parts of the old one may be under way. */
   #move(moreBytes: number): void {
-    const kept = this.last(Infinity);
-    const needed = kept.length + moreBytes;
-    const moved = Buffer.allocUnsafe(Math.max(needed, 2 * Math.min(needed, this.#keptMax)));
-    kept.copy(moved);
+    const retained = this.last(Infinity);
+    const needed = retained.length + moreBytes;
+    const moved = Buffer.allocUnsafe(Math.max(needed, 2 * Math.min(needed, this.#retainedMax)));
+    retained.copy(moved);
     this.#buffer = moved;
     this.#start = 0;
-    this.#end = kept.length;
+    this.#end = retained.length;
   }
 }

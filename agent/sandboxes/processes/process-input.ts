@@ -34,7 +34,7 @@ export class ProcessInput {
   #channel: GuestChannel | undefined;
   #nextChannel = Promise.withResolvers<void>();
   /** The last bytes that were accepted. */
-  readonly #kept = new BufferedInput(GUEST_LIMITS.inputWindow);
+  readonly #buffered = new BufferedInput(GUEST_LIMITS.inputWindow);
   /** How many bytes were accepted. */
   #end: number;
   readonly #waiting: WaitingInput;
@@ -71,7 +71,7 @@ export class ProcessInput {
   /** The process reads no more: everything else counts as written. */
   end(): void {
     this.#isOver = true;
-    this.#kept.clear();
+    this.#buffered.clear();
     this.#nextChannel.resolve();
   }
 
@@ -95,7 +95,7 @@ export class ProcessInput {
     try {
       await this.#queue.add(async () => {
         const fresh = this.#unknownOf(bytes, position);
-        this.#kept.append(fresh);
+        this.#buffered.append(fresh);
         this.#end += fresh.length;
         this.#hasWritten = true;
         await this.#send();
@@ -137,12 +137,12 @@ export class ProcessInput {
   /** Sends what was accepted and not sent. */
   async #send(): Promise<void> {
     await this.#onChannel((channel) => this.#sendOn(channel));
-    this.#kept.trim();
+    this.#buffered.trim();
   }
 
   async #sendOn(channel: GuestChannel): Promise<void> {
     const unsent = this.#end - channel.stdinSent(this.#processId);
-    if (unsent > 0) await channel.writeStdin(this.#processId, this.#kept.last(unsent));
+    if (unsent > 0) await channel.writeStdin(this.#processId, this.#buffered.last(unsent));
   }
 
   /** Makes a request over whichever channel works, unless the process ends first. */

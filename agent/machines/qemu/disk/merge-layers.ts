@@ -114,8 +114,8 @@ async function commitUpper(
 async function untilEnded(run: string, signal: AbortSignal): Promise<void> {
   const identity = await readIdentity(run);
   if (identity === undefined) throw new Error('the shim recorded no identity of qemu-img');
-  const { keeper } = identity;
-  while (isAlive(keeper)) await sleep(POLL_MS, undefined, { signal });
+  const { keeper: shim } = identity;
+  while (isAlive(shim)) await sleep(POLL_MS, undefined, { signal });
   const exit = await readExit(run);
   if (exit?.code === 0) return;
   const words = (await readConsole(run)).at(-1) ?? '';

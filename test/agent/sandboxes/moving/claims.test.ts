@@ -50,7 +50,7 @@ for (const point of ['after journal taken', 'before journal taken execs'])
   );
 
 serial('commands are kept when a host dies while it takes its own sandbox back', async (t) => {
-  await using region = await MovingRegion.open({ hosts: 2, offerMs: 500 });
+  await using region = await MovingRegion.open({ hosts: 2, releasedMs: 500 });
   const [giver, other] = region.hosts as [MovingHost, MovingHost];
   await other.ask({ call: 'takes', takes: false });
   const { id, said } = await make(region, giver, 'pause');

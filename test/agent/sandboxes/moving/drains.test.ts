@@ -77,7 +77,7 @@ serial(
 );
 
 serial(
-  'a drain that is cancelled gives up nothing more, and leaves each sandbox at one host',
+  'a drain that is cancelled releases nothing more, and leaves each sandbox at one host',
   async (t) => {
     await using region = await MovingRegion.open({ hosts: 3 });
     const [giver, taker, third] = region.hosts as [MovingHost, MovingHost, MovingHost];
@@ -117,7 +117,7 @@ serial(
 );
 
 serial('a host that goes down takes nothing more from others', async (t) => {
-  await using region = await MovingRegion.open({ hosts: 2, offerMs: 500 });
+  await using region = await MovingRegion.open({ hosts: 2, releasedMs: 500 });
   const [giver, ending] = region.hosts as [MovingHost, MovingHost];
   const known = await make(region, giver, 'pause');
   const running = await make(region, ending);
@@ -140,7 +140,7 @@ serial(
   'sandboxes that no other host takes stay, can be read, and go as soon as one takes them',
   async (t) => {
     await using region = await MovingRegion.open({
-      ...{ hosts: 2, memoryMib: [65_536, 128], offerMs: 500 },
+      ...{ hosts: 2, memoryMib: [65_536, 128], releasedMs: 500 },
     });
     const [giver, small] = region.hosts as [MovingHost, MovingHost];
     const all = await makeAll(region, giver);
@@ -170,7 +170,7 @@ serial(
 );
 
 serial('a sandbox comes back when the journal could not record its release', async (t) => {
-  await using region = await MovingRegion.open({ hosts: 2, offerMs: 500 });
+  await using region = await MovingRegion.open({ hosts: 2, releasedMs: 500 });
   const [giver, other] = region.hosts as [MovingHost, MovingHost];
   await other.ask({ call: 'takes', takes: false });
   const known = await make(region, giver, 'pause');

@@ -56,10 +56,11 @@ async function newMachine() {
 
 test('a command that began is found as running, and one that ended as ended', async (t) => {
   await using machine = await newMachine();
-  const kept = machine.open();
+  const handedOver = machine.open();
   t.deepEqual(await machine.read(), []);
   const [first, second] = [running(machine.sandbox.id), running(machine.sandbox.id)];
-  for (const { command: _, ...state } of [first, second, ended(first)]) await kept.keep(state);
+  for (const { command: _, ...state } of [first, second, ended(first)])
+    await handedOver.save(state);
   t.deepEqual(await machine.states(), [`${first.id} completed`, `${second.id} running`]);
   t.like((await machine.read())[0], { command: 'true', exitCode: 0 });
 });
@@ -68,15 +69,15 @@ test('the next agent completes what a former one was writing when it died', asyn
   await using machine = await newMachine();
   const { journal, sandbox, file } = machine;
   const rows = [running(sandbox.id), running(sandbox.id)];
-  for (const row of rows) await machine.open().keep(row);
+  for (const row of rows) await machine.open().save(row);
   const whole = await readFile(file, 'utf8');
   await writeFile(file, whole + whole.slice(0, whole.length / 2));
   t.is((await machine.read()).length, 1, 'the part of a line is no record');
   journal.push(...rows.map(ended));
   const next = machine.open();
-  await next.keep(running(sandbox.id));
+  await next.save(running(sandbox.id));
   t.is((await machine.read()).length, 3);
-  await next.keep(running(sandbox.id));
+  await next.save(running(sandbox.id));
   t.is((await machine.read()).length, 4);
 });
 
@@ -84,25 +85,25 @@ test('an end that the journal has is not undone by a late record of the beginnin
   await using machine = await newMachine();
   const row = running(machine.sandbox.id);
   machine.journal.push(ended(row));
-  const kept = machine.open();
-  await kept.keep(row);
-  await kept.keep(row);
+  const handedOver = machine.open();
+  await handedOver.save(row);
+  await handedOver.save(row);
   t.deepEqual(await machine.states(), [`${row.id} completed`]);
 });
 
 test('many commands at once are written together, and the file does not grow without end', async (t) => {
   await using machine = await newMachine();
   const { journal, sandbox, file } = machine;
-  const kept = machine.open();
-  await kept.complete();
+  const handedOver = machine.open();
+  await handedOver.complete();
   const together = Array.from({ length: 50 }, () => running(sandbox.id));
-  await Promise.all(together.map((row) => kept.keep(row)));
+  await Promise.all(together.map((row) => handedOver.save(row)));
   const lines = (await readFile(file, 'utf8')).split('\n').length - 1;
   t.true(lines <= 3, `${lines} lines`);
   journal.push(...together.map(ended));
   let bytesMax = 0;
   for (let index = 0; index < 10 * SANDBOX_LIMITS.sandboxExecsListedMax; index += 1) {
-    await kept.keep(running(sandbox.id));
+    await handedOver.save(running(sandbox.id));
     bytesMax = Math.max(bytesMax, (await stat(file)).size);
   }
   t.true(bytesMax < 1024 * 5 * SANDBOX_LIMITS.sandboxExecsListedMax, `${bytesMax} bytes`);
@@ -115,10 +116,10 @@ test('long commands are sealed one by one, since nothing else happens meanwhile'
   // JSON has six bytes for each of these.
   const command = '\u0001'.repeat(SCHEMA_LIMITS.commandBytesMax);
   journal.push(...Array.from({ length: 4 }, () => ended(running(sandbox.id, command))));
-  const kept = machine.open();
-  await kept.complete();
+  const handedOver = machine.open();
+  await handedOver.complete();
   const more = Array.from({ length: 4 }, () => running(sandbox.id, command));
-  await Promise.all(more.map((row) => kept.keep(row)));
+  await Promise.all(more.map((row) => handedOver.save(row)));
   const lines = (await readFile(file, 'latin1')).split('\n').slice(0, -1);
   t.is(lines.length, journal.length + more.length);
   const found = await machine.read();
@@ -132,28 +133,32 @@ test('long commands are sealed one by one, since nothing else happens meanwhile'
 test('a record that could not be written is written with the next one', async (t) => {
   await using machine = await newMachine();
   const { sandbox, path, file } = machine;
-  const kept = machine.open();
+  const handedOver = machine.open();
   const [first, second] = [running(sandbox.id), running(sandbox.id)];
-  await kept.complete();
+  await handedOver.complete();
   await rename(path, `${path}-moved`);
-  await t.throwsAsync(kept.keep(first), { code: 'ENOENT' });
-  await t.throwsAsync(kept.complete(), { code: 'ENOENT' });
+  await t.throwsAsync(handedOver.save(first), { code: 'ENOENT' });
+  await t.throwsAsync(handedOver.complete(), { code: 'ENOENT' });
   await t.throwsAsync(stat(file), { code: 'ENOENT' }, 'nothing makes the directory again');
   await rename(`${path}-moved`, path);
-  await kept.keep(second);
+  await handedOver.save(second);
   t.deepEqual(await machine.states(), [`${first.id} running`, `${second.id} running`]);
   await rm(file);
-  await t.throwsAsync(kept.keep(ended(first)), { code: 'ENOENT' }, 'another host has the machine');
+  await t.throwsAsync(
+    handedOver.save(ended(first)),
+    { code: 'ENOENT' },
+    'another host has the machine',
+  );
 });
 
 test('records of another machine or sandbox are refused', async (t) => {
   await using machine = await newMachine();
   await using other = await newMachine();
-  await machine.open().keep(running(machine.sandbox.id));
-  await other.open().keep(running(other.sandbox.id));
+  await machine.open().save(running(machine.sandbox.id));
+  await other.open().save(running(other.sandbox.id));
   await appendFile(machine.file, await readFile(other.file));
   await t.throwsAsync(machine.read(), { message: /sealed with another key/u });
   await using mixed = await newMachine();
-  await mixed.open().keep(running(newSandboxId()));
+  await mixed.open().save(running(newSandboxId()));
   await t.throwsAsync(mixed.read(), { message: /another sandbox/u });
 });

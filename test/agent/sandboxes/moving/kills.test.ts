@@ -88,7 +88,7 @@ async function drain(t: ExecutionContext, region: MovingRegion, kill?: Kill): Pr
     await region.fence(victim);
     if (victim === taker) {
       await region.order((end = giver), 'up');
-      await region.follows(end, 'up'); // Before, it may give up once more what it has got back.
+      await region.follows(end, 'up'); // Before, it may release again what it has reclaimed.
     }
   }
   for (const known of all) await check(t, region, known, end);
