@@ -6,7 +6,7 @@ import { SerialQueue } from '../../system/queues/serial-queue.ts';
 import type { SandboxProcesses } from '../../sandboxes/processes/sandbox-processes.ts';
 import { ProcessError } from '../../sandboxes/processes/process-error.ts';
 import { type FirstMessage, parseFirstMessage } from './client-message.ts';
-import { ProcessConnection } from './process-connection.ts';
+import { AttachedConnection } from './attached-connection.ts';
 import { CLOSE_CODES, hangUp, sendError, sendEvent, toProcessError } from './connection-socket.ts';
 
 export interface ClientConnectionOptions {
@@ -30,7 +30,7 @@ export class ClientConnection {
   readonly #options: ClientConnectionOptions;
   readonly #messages = new SerialQueue();
   readonly #firstDeadline: NodeJS.Timeout;
-  #connection: ProcessConnection | undefined;
+  #connection: AttachedConnection | undefined;
   #isFirst = true;
   #isAnswering = true;
   #heardAt = performance.now();
@@ -108,7 +108,9 @@ export class ClientConnection {
     const message = parseFirstMessage(data, isBinary);
     const processes = await this.#processes();
     if (message.type === 'start' || message.type === 'attach') {
-      this.#connection = new ProcessConnection(this.#socket, message, (error) => this.#fail(error));
+      this.#connection = new AttachedConnection(this.#socket, message, (error) =>
+        this.#fail(error),
+      );
       return this.#connection.open(processes, message);
     }
     await this.#control(processes, message);

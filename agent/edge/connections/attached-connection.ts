@@ -36,7 +36,7 @@ const READ_AHEAD_BYTES =
  * sends no more than the guest's window ahead of what has left this host, so no queue grows here.
  * In version 2 it also sends no more than the client's window ahead of what the client has read.
  */
-export class ProcessConnection implements ProcessClient {
+export class AttachedConnection implements ProcessClient {
   readonly #socket: WebSocket;
   readonly #version: 1 | 2;
   readonly #failed: (error: unknown) => void;
