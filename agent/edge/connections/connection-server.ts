@@ -8,7 +8,7 @@ import { EDGE_LIMITS } from '../limits.ts';
 import type { ConnectionClaims } from '../../../shared/links/connection-token.ts';
 import type { Logger } from '../../../shared/log.ts';
 import type { SandboxActor } from '../../sandboxes/lifecycle/sandbox-actor.ts';
-import { ClientConnection } from './client-connection.ts';
+import { ProcessConnection } from './process-connection.ts';
 
 export interface ConnectionServerOptions {
   /** Verifies the tokens of connection URLs. */
@@ -60,7 +60,7 @@ const sessionsMax = ({ row }: SandboxActor): number =>
 /** The process connections of the host's public server (docs/process-connections.md). */
 export class ConnectionServer {
   readonly #options: ConnectionServerOptions;
-  readonly #connections = new Set<ClientConnection>();
+  readonly #connections = new Set<ProcessConnection>();
   readonly #server = new WebSocketServer({
     noServer: true,
     clientTracking: false,
@@ -144,7 +144,7 @@ export class ConnectionServer {
     const { find, log } = this.#options;
     const connect = async (): ReturnType<SandboxActor['connect']> =>
       find({ accountId, sandboxId }).connect();
-    const connection = new ClientConnection(socket, { sandboxId, endsAt, connect, log });
+    const connection = new ProcessConnection(socket, { sandboxId, endsAt, connect, log });
     const { countChanged } = this.#options;
     this.#connections.add(connection);
     countChanged(this.#connections.size);
@@ -158,7 +158,7 @@ export class ConnectionServer {
     return [...this.#connections].filter((connection) => connection.sandboxId === sandboxId).length;
   }
 
-  #each(act: (connection: ClientConnection) => void): void {
+  #each(act: (connection: ProcessConnection) => void): void {
     for (const connection of this.#connections) act(connection);
   }
 }

@@ -11,7 +11,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import anyTest, { type TestFn } from 'ava';
 import { WebSocketServer } from 'ws';
-import { ClientConnection } from '../../../../agent/edge/connections/client-connection.ts';
+import { ProcessConnection } from '../../../../agent/edge/connections/process-connection.ts';
 import { EDGE_LIMITS } from '../../../../agent/edge/limits.ts';
 import { createLogger } from '../../../../shared/log.ts';
 import { KiB, MiB } from '../../../../shared/units.ts';
@@ -23,7 +23,7 @@ interface Context {
   readonly fixture: GuestProcesses;
   readonly server: WebSocketServer;
   /** In the order of their connections. */
-  readonly sessions: ClientConnection[];
+  readonly sessions: ProcessConnection[];
   /** The server's ends of the connections, in their order. */
   readonly serverSockets: Socket[];
 }
@@ -38,7 +38,7 @@ test.before(async (t) => {
     ...{ port: 0, host: '127.0.0.1', perMessageDeflate: false, closeTimeout: CLOSE_MS },
   });
   await once(server, 'listening');
-  const sessions: ClientConnection[] = [];
+  const sessions: ProcessConnection[] = [];
   const serverSockets: Socket[] = [];
   const connect = async (): Promise<GuestProcesses['processes']> => fixture.processes;
   server.on('connection', (socket, request) => {
@@ -49,7 +49,7 @@ test.before(async (t) => {
       connect,
       log: createLogger('test', {}),
     };
-    sessions.push(new ClientConnection(socket, options));
+    sessions.push(new ProcessConnection(socket, options));
   });
   Object.assign(t.context, { fixture, server, sessions, serverSockets });
 });

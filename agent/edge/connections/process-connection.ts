@@ -9,7 +9,7 @@ import { type FirstMessage, parseFirstMessage } from './client-message.ts';
 import { AttachedConnection } from './attached-connection.ts';
 import { CLOSE_CODES, hangUp, sendError, sendEvent, toProcessError } from './connection-socket.ts';
 
-export interface ClientConnectionOptions {
+export interface ProcessConnectionOptions {
   readonly sandboxId: string;
   /** When the API key ends with which it was opened, in milliseconds since the epoch. */
   readonly endsAt: number | undefined;
@@ -24,10 +24,10 @@ export interface ClientConnectionOptions {
  * handled wait behind it, and no more are read meanwhile. A message that was received is handled,
  * also when its client has begun to close the connection since.
  */
-export class ClientConnection {
+export class ProcessConnection {
   readonly sandboxId: string;
   readonly #socket: WebSocket;
-  readonly #options: ClientConnectionOptions;
+  readonly #options: ProcessConnectionOptions;
   readonly #messages = new SerialQueue();
   readonly #firstDeadline: NodeJS.Timeout;
   #connection: AttachedConnection | undefined;
@@ -35,7 +35,7 @@ export class ClientConnection {
   #isAnswering = true;
   #heardAt = performance.now();
 
-  constructor(socket: WebSocket, options: ClientConnectionOptions) {
+  constructor(socket: WebSocket, options: ProcessConnectionOptions) {
     this.#socket = socket;
     this.#options = options;
     this.sandboxId = options.sandboxId;
