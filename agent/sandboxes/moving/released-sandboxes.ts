@@ -17,8 +17,8 @@ export interface ReleasedSandboxesDeps {
 
 /**
  * The sandboxes that this host has released. A sandbox that no other host takes over, because none
- * has room or could resume it, is reclaimed: its callers would be told for ever that it moves. A
- * reclaimed sandbox is released again later, after growing pauses.
+ * has room or could resume it, is withdrawn: its callers would be told for ever that it moves. A
+ * withdrawn sandbox is released again later, after growing pauses.
  */
 export class ReleasedSandboxes {
   readonly #deps: ReleasedSandboxesDeps;
@@ -52,10 +52,10 @@ export class ReleasedSandboxes {
   }
 
   /**
-   * Reclaims released sandboxes, once no host has taken any over for long enough.
+   * Withdraws released sandboxes, once no host has taken any over for long enough.
    * @throws Error when the storage cannot be read
    */
-  async reclaimUntaken(): Promise<void> {
+  async withdrawUntaken(): Promise<void> {
     const { handover, registry } = this.#deps;
     const released = new Set(await handover.storage.list('released'));
     const now = performance.now();
@@ -72,11 +72,11 @@ export class ReleasedSandboxes {
       this.#since.set(vmId, since);
       if (own.has(vmId)) continue; // This host is not done with releasing it.
       if (now - Math.max(since, this.#takenOverAt) >= SANDBOX_LIMITS.sandboxReleasedMs)
-        await this.#reclaimUntaken(vmId);
+        await this.#withdrawUntaken(vmId);
     }
   }
 
-  async #reclaimUntaken(vmId: string): Promise<void> {
+  async #withdrawUntaken(vmId: string): Promise<void> {
     const { hostId, handover, takeover, driver, log } = this.#deps;
     const directory = handover.storage.directoryOf(vmId, 'released');
     // A record that cannot be read is reported by those that look for what they could take.

@@ -114,7 +114,7 @@ export class SandboxMover {
     await watch.beat();
     await evacuation.leaveTakenOver();
     this.#silencesKnown = silences;
-    if (!this.#takesNothingOver) await released.reclaimUntaken();
+    if (!this.#takesNothingOver) await released.withdrawUntaken();
     await using lost = await watch.lost();
     if (this.#order === 'drained') await this.#evacuate();
     else if (!this.#takesNothingOver) await takeover.repeatFailed();
