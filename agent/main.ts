@@ -319,7 +319,7 @@ async function start(config: AgentConfig): Promise<void> {
   });
   const stopSweeping = sweepDeletedDisks({ hostId, files: host.files, directory, disks, log });
   const publicServer = await openPublicServer({ ...http, tls }, parts, objects);
-  const connections = serveConnections(publicServer, parts, connectionKeys, metrics.sessions);
+  const connections = serveConnections(publicServer, parts, connectionKeys, metrics.connections);
   ingress.tunnels.serve(ops);
   hostBeat.announce(config.internalUrl);
   keepMemoryTrimmed(beat);

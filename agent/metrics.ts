@@ -31,7 +31,7 @@ export function createAgentMetrics(
   jobWaits: JobWaits;
   objectDurations: ObjectDurations;
   observeStart: ObserveStart;
-  sessions: Gauge;
+  connections: Gauge;
   ingress: IngressMetrics;
 } {
   const registry = createMetrics('agent');
@@ -75,7 +75,7 @@ export function createAgentMetrics(
     registers: [registry],
     collect: () => running.set(host().execs.running),
   });
-  const sessions = new Gauge({
+  const connections = new Gauge({
     name: 'berth_sessions',
     help: 'WebSockets of process sessions that are open',
     registers: [registry],
@@ -83,7 +83,7 @@ export function createAgentMetrics(
   createStorageGauges(registry, host);
   const observeStart = createStartMetrics(registry);
   createSandboxGauges(registry, () => host().sandboxes);
-  return { registry, jobDurations, jobWaits, objectDurations, observeStart, sessions, ingress };
+  return { registry, jobDurations, jobWaits, objectDurations, observeStart, connections, ingress };
 }
 
 function createStorageGauges(

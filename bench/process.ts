@@ -31,7 +31,7 @@ const PIECE_BYTES = 16 * MiB;
 /** Puts out random bytes: 16 MiB of them, again and again. */
 const MAKE_PIECE = `head -c ${PIECE_BYTES} /dev/urandom >/run/piece`;
 const STREAM = `for i in $(seq ${STREAM_BYTES / PIECE_BYTES}); do cat /run/piece; done`;
-const IDLE_SESSIONS = 500;
+const IDLE_CONNECTIONS = 500;
 const KEYSTROKES = 200;
 
 /** Runs a command over the guest's channel. Resolves once it has put out so many bytes */
@@ -62,9 +62,9 @@ async function runBare(channel: GuestChannel, command: string, bytes: number): P
 }
 
 /** Resolves when a session's process has put out so many bytes. */
-async function received(session: TestConnection, bytes: number): Promise<void> {
+async function received(connection: TestConnection, bytes: number): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
-  session.readFrames(({ offset, bytes: piece }) => {
+  connection.readFrames(({ offset, bytes: piece }) => {
     if (offset + piece.length >= bytes) resolve();
   });
   await promise;
@@ -77,16 +77,16 @@ async function benchStart(
   rounds: number,
 ): Promise<void> {
   const connects: number[] = [];
-  let session: TestConnection | undefined;
+  let connection: TestConnection | undefined;
   const times = { ours: [] as number[], baseline: [] as number[] };
   for (let round = 0; round < rounds; round += 1) {
     connects.push(
       await timed(async () => {
-        session = await TestConnection.open(api, id);
+        connection = await TestConnection.open(api, id);
       }),
     );
-    assert(session !== undefined);
-    const opened = session;
+    assert(connection !== undefined);
+    const opened = connection;
     times.ours.push(
       await timed(async () => {
         const first = received(opened, 6);
@@ -116,11 +116,11 @@ async function benchStream(
   prepare.say({ type: 'start', command: MAKE_PIECE, env: {} });
   await prepare.end();
   const ours = async (): Promise<void> => {
-    const session = await TestConnection.open(api, id);
-    const whole = received(session, STREAM_BYTES);
-    session.say({ type: 'start', command: STREAM, env: {} });
+    const connection = await TestConnection.open(api, id);
+    const whole = received(connection, STREAM_BYTES);
+    connection.say({ type: 'start', command: STREAM, env: {} });
     await whole;
-    await session.end();
+    await connection.end();
   };
   const times = await alternate(rounds, ours, () => runBare(channel, STREAM, STREAM_BYTES));
   printComparison(
@@ -140,39 +140,39 @@ async function residentMib(pid: number): Promise<number> {
 async function benchIdle(api: ApiClient, id: string, stack: Stack): Promise<void> {
   const pid = stack.agent.pid;
   const attach = async (count: number): Promise<TestConnection[]> => {
-    const sessions: TestConnection[] = [];
-    while (sessions.length < count) {
-      const session = await TestConnection.open(api, id);
-      session.say({ type: 'start', command: 'cat', env: {} });
-      await session.until(() => session.processId !== '');
-      sessions.push(session);
+    const connections: TestConnection[] = [];
+    while (connections.length < count) {
+      const connection = await TestConnection.open(api, id);
+      connection.say({ type: 'start', command: 'cat', env: {} });
+      await connection.until(() => connection.processId !== '');
+      connections.push(connection);
     }
-    return sessions;
+    return connections;
   };
-  const warm = await attach(20); // Modules that the first sessions load do not count.
+  const warm = await attach(20); // Modules that the first connections load do not count.
   await sleep(2_000);
   const before = await residentMib(pid);
-  const sessions = await attach(IDLE_SESSIONS);
+  const connections = await attach(IDLE_CONNECTIONS);
   await sleep(5_000);
   const after = await residentMib(pid);
   printFigures(
-    `what ${IDLE_SESSIONS} attached idle sessions add to the ${before.toFixed(1)} MiB of the agent`,
+    `what ${IDLE_CONNECTIONS} attached idle connections add to the ${before.toFixed(1)} MiB of the agent`,
     { growth: after - before },
     { unit: 'MiB', target: '≤ 20' },
   );
-  const all = [...warm, ...sessions];
-  for (const session of all) session.say({ type: 'close_stdin' });
-  await Promise.all(all.map((session) => session.end()));
+  const all = [...warm, ...connections];
+  for (const connection of all) connection.say({ type: 'close_stdin' });
+  await Promise.all(all.map((connection) => connection.end()));
 }
 
-async function keystrokes(session: TestConnection): Promise<number[]> {
+async function keystrokes(connection: TestConnection): Promise<number[]> {
   const samples: number[] = [];
   for (let count = 0; count < KEYSTROKES; count += 1) {
-    const { cursor } = session;
+    const { cursor } = connection;
     samples.push(
       await timed(async () => {
-        session.write('x');
-        await session.until(() => session.cursor > cursor);
+        connection.write('x');
+        await connection.until(() => connection.cursor > cursor);
       }),
     );
     await sleep(20);

@@ -14,7 +14,7 @@ struct process {
   uint32_t index; /* In the table. */
   pid_t pid;
   bool starting, terminal;
-  bool session;   /* For a process connection: it is kept for a while after its end, then evicted. */
+  bool session;   /* For a process session: it is kept for a while after its end, then evicted. */
   bool on_files;  /* The process works on files, and ends with its host. */
   bool killed;    /* The host killed it while it ran. */
   bool timed_out; /* The process exceeded its time limit. */

@@ -1,29 +1,29 @@
 /** A map of which random entries can be drawn without a look at all of them. */
 export class DrawableMap<K, V> {
   readonly #entries: { readonly key: K; readonly value: V }[] = [];
-  readonly #places = new Map<K, number>();
+  readonly #indexes = new Map<K, number>();
 
   get size(): number {
     return this.#entries.length;
   }
 
   get(key: K): V | undefined {
-    const place = this.#places.get(key);
-    return place === undefined ? undefined : this.#entries[place]?.value;
+    const index = this.#indexes.get(key);
+    return index === undefined ? undefined : this.#entries[index]?.value;
   }
 
   set(key: K, value: V): void {
-    const place = this.#places.get(key) ?? this.#entries.length;
-    this.#entries[place] = { key, value };
-    this.#places.set(key, place);
+    const index = this.#indexes.get(key) ?? this.#entries.length;
+    this.#entries[index] = { key, value };
+    this.#indexes.set(key, index);
   }
 
   delete(key: K): void {
-    const place = this.#places.get(key);
-    if (place === undefined) return;
-    this.#swap(place, this.#entries.length - 1);
+    const index = this.#indexes.get(key);
+    if (index === undefined) return;
+    this.#swap(index, this.#entries.length - 1);
     this.#entries.pop();
-    this.#places.delete(key);
+    this.#indexes.delete(key);
   }
 
   /** In no order that means anything. */
@@ -36,9 +36,9 @@ export class DrawableMap<K, V> {
    * others. Take what is needed at once: the map must not change meanwhile.
    */
   *drawn(): IteratorObject<readonly [K, V], undefined> {
-    for (let place = 0; place < this.#entries.length; place += 1) {
-      this.#swap(place, place + Math.floor(Math.random() * (this.#entries.length - place)));
-      const entry = this.#entries[place];
+    for (let index = 0; index < this.#entries.length; index += 1) {
+      this.#swap(index, index + Math.floor(Math.random() * (this.#entries.length - index)));
+      const entry = this.#entries[index];
       if (entry !== undefined) yield [entry.key, entry.value];
     }
   }
@@ -48,7 +48,7 @@ export class DrawableMap<K, V> {
     if (first === undefined || second === undefined) return;
     this.#entries[a] = second;
     this.#entries[b] = first;
-    this.#places.set(second.key, a);
-    this.#places.set(first.key, b);
+    this.#indexes.set(second.key, a);
+    this.#indexes.set(first.key, b);
   }
 }

@@ -54,7 +54,7 @@ function refuse(socket: Duplex, status: keyof typeof REFUSALS, message: string):
 /**
  * Counts the clients that may be attached, and some more that are about to attach, kill or resize.
  */
-const sessionsMax = ({ row }: SandboxActor): number =>
+const connectionsMax = ({ row }: SandboxActor): number =>
   row.config.maxConcurrentExecs + EDGE_LIMITS.unattachedConnectionsMax;
 
 /** The process connections of the host's public server (docs/process-connections.md). */
@@ -127,7 +127,7 @@ export class ConnectionServer {
     }
     try {
       const actor = this.#options.find(claims);
-      if (this.#countOf(sandboxId) >= sessionsMax(actor)) {
+      if (this.#countOf(sandboxId) >= connectionsMax(actor)) {
         return refuse(socket, 429, 'the sandbox has as many connections as it may; close some');
       }
       await actor.connect();

@@ -31,12 +31,12 @@ const peakOf = ({ minutes }: Demand): number =>
  * machines at each turn of two busy kinds.
  */
 export class WantedMachines {
-  readonly #places: number;
-  /** By name, the one requested last at the end; at most as many as there are places. */
+  readonly #max: number;
+  /** By name, the one requested last at the end; at most as many as are prewarmed. */
   readonly #demands = new Map<string, Demand>();
 
-  constructor(places: number) {
-    this.#places = places;
+  constructor(max: number) {
+    this.#max = max;
   }
 
   get size(): number {
@@ -58,7 +58,7 @@ export class WantedMachines {
     this.#demands.delete(name);
     this.#demands.set(name, demand);
     const [oldest] = this.#demands.keys();
-    if (this.#demands.size > this.#places && oldest !== undefined) this.#demands.delete(oldest);
+    if (this.#demands.size > this.#max && oldest !== undefined) this.#demands.delete(oldest);
     return demand;
   }
 
@@ -80,7 +80,7 @@ export class WantedMachines {
   shares(now: number): readonly { readonly wanted: WantedMachine; readonly count: number }[] {
     this.#expire(now);
     const demands = [...this.#demands.values()].toReversed();
-    const free = this.#places - demands.length;
+    const free = this.#max - demands.length;
     const more = demands.map((demand) => peakOf(demand) - 1);
     const all = more.reduce((sum, each) => sum + each, 0);
     const part = Math.min(1, free / Math.max(1, all));

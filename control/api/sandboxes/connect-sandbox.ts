@@ -20,7 +20,7 @@ export function connectionUrl(publicUrl: string, sandboxId: string, token: strin
 
 /**
  * Signs a URL with which processes of a running sandbox are reached at its host, until the URL
- * expires, any number of times. Sessions last no longer than the caller's key. Asks nobody: the
+ * expires, any number of times. Connections last no longer than the caller's key. Asks nobody: the
  * host verifies the URL and the state by itself.
  * @param record as its host last published it
  * @throws AppError `sandbox_not_running`; `unavailable` while the host cannot be reached

@@ -5,8 +5,8 @@ import { findSandbox } from '../../region/find-sandbox.ts';
 import { callOwner, type SandboxOfAccount } from './sandbox-actions.ts';
 
 /**
- * Asks the host of a running sandbox for the processes of its sessions. Does not count as a use of
- * it.
+ * Asks the host of a running sandbox for the processes that clients attach to. Does not count as a
+ * use of it.
  * @throws AppError `not_found`, `sandbox_not_running`, `unavailable`, `timeout`
  */
 export async function listSandboxProcesses(

@@ -135,11 +135,11 @@ export async function peekForm(
 
 /**
  * Reads the fields of forms, which may carry the credentials, so that nobody knows before whose
- * request it is. They have places, fewer than the port has connections, of which an address that is
- * alone may hold half.
+ * request it is. They have permits, fewer than the port has connections, of which an address that
+ * is alone may hold half.
  */
 export class FormHeads {
-  readonly #places = new FairShares(EDGE_LIMITS.formHeadsPerHostMax);
+  readonly #permits = new FairShares(EDGE_LIMITS.formHeadsPerHostMax);
   readonly #proxies: readonly string[];
 
   /** @param proxies addresses of proxies, which any number of clients share */
@@ -149,8 +149,8 @@ export class FormHeads {
 
   /** See {@link peekForm}. @throws S3Error SlowDown */
   async peek(request: IncomingMessage, address: string): Promise<PostForm> {
-    using place = this.#places.take(addressParties(this.#proxies, address));
-    if (place === undefined) throw new S3Error('SlowDown');
+    using permit = this.#permits.take(addressParties(this.#proxies, address));
+    if (permit === undefined) throw new S3Error('SlowDown');
     return await peekForm(request);
   }
 }
