@@ -35,6 +35,10 @@ export const LIMITS = {
   // How many sandboxes a host of containers has at most, each with ids like a container's; stopped
   // ones count.
   containerSandboxesMax: 8192,
+  // Memory of a sandbox's machine besides the guest's own: QEMU's code and state with its cache of
+  // translated code, and each virtual processor's thread.
+  machineOverheadMib: 224,
+  processorOverheadMib: 8,
   killGraceMs: 5_000,
 
   secretsOfRingMax: 4,

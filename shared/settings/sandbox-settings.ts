@@ -83,8 +83,7 @@ const capacitySettings = {
       minimum: 1,
       maximum: HOST_MAX,
       fallback: "80 % of the host's",
-      description:
-        'what all sandboxes that run may take together, each with 224 MiB and 8 MiB per processor besides its own memory. More than the host has is over-commitment: idle guests take far less than they may',
+      description: `what all sandboxes that run may take together, each with ${LIMITS.machineOverheadMib} MiB and ${LIMITS.processorOverheadMib} MiB per processor besides its own memory. More than the host has is over-commitment: idle guests take far less than they may`,
     }),
   ),
   SANDBOX_VCPUS: Type.Optional(
