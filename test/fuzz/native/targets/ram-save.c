@@ -141,6 +141,7 @@ ssize_t fake_process_vm_writev(pid_t pid, const struct iovec *local, unsigned lo
 /* Lines of /proc/PID/maps: the whole in pieces, or something that is not the whole. */
 static void take_maps(uint8_t how) {
   size_t length = 0, next = 0, areas = 1 + take_u8() % AREAS_MAX;
+  bool is_shifted = false;
   is_whole = pages > 0;
   maps[0] = '\0';
   for (size_t area = 0; area < areas; area++) {
@@ -150,7 +151,9 @@ static void take_maps(uint8_t how) {
     uint8_t change = how & 2 ? take_u8() : 0;
     uint64_t start = next + (change == 1), offset = next + (change == 2);
     if (end == next) continue;
-    if (change == 3 && !is_last) change = 0; /* No two areas share a page. */
+    /* No two areas share a page, and a file that begins a page later is not whole again. */
+    if (change == 3 && (!is_last || is_shifted)) change = 0;
+    if (change == 1) is_shifted = true;
     bool is_bad = change == 1 || change == 4 || change == 5;
     if (is_bad || (!is_anonymous && change > 0 && change < 7)) is_whole = false;
     length += (size_t)snprintf(maps + length, sizeof maps - length,
