@@ -3,7 +3,7 @@ import { LIMITS } from '../../shared/limits.ts';
 
 /** Limits of jobs and links. */
 export const LINK_LIMITS = {
-  // For how much longer than a token lives an agent keeps the keys of a control node that is gone.
+  // Connection keys of a control node that is gone are kept this much longer than a token lives.
   connectionKeySlackMs: 30_000,
 
   sandboxJobsAtOnceMax: 1000,

@@ -18,12 +18,12 @@ export const DISK_LIMITS = {
   diskUseWrittenEveryMs: 1_000,
   diskMeasureMsMax: 500,
 
-  // Disk lease: the holder gives up this margin before the lease expires and another host can have
-  // it. Within the margin it ends what uses the disk (killGraceMs) and unmounts it.
+  // Disk lease: the holder stops using the disk this margin before the lease expires and another
+  // host can acquire it. Within the margin it ends the disk's users (killGraceMs) and unmounts it.
   diskLeaseTtlMs: 20_000,
   diskLeaseMarginMs: 10_000,
   diskIdleUnmountMs: 60_000,
-  // Disks that a host has attached at once. The others of its 1024 loop devices (disk-loop.c) are
+  // Disks attached to a host at a time. The others of its 1024 loop devices (disk-loop.c) are
   // for sandboxes in containers, images and builds. The second is for an account that is alone.
   disksAttachedMax: 768,
   disksAttachedPerAccountMax: 576,

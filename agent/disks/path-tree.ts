@@ -12,7 +12,7 @@ const newNode = (): Node => ({ isTaken: false, children: new Map() });
 const segmentsOf = (path: string): string[] => path.split('/', DEPTH_MAX + 1).slice(1);
 
 /**
- * A set of paths on a disk that answers whether another path lies in, at or around one of them.
+ * A set of paths on a disk: tells whether another path equals, contains or is below one of them.
  */
 export class PathTree {
   readonly #root = newNode();

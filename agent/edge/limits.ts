@@ -5,7 +5,7 @@ import { DAY_MS, GiB, HOUR_MS, KiB, MINUTE_MS, MiB, TiB } from '../../shared/uni
 
 /** Limits of the servers that this host listens with. */
 export const EDGE_LIMITS = {
-  // For how long deletions of single objects are added up for the activity, and of how many users.
+  // Single-object deletions are summed per user for this long before they enter the activity.
   deletionsSummedMs: 60_000,
   deletionSumsMax: 10_000,
   clientWrittenEveryMs: 30_000,
@@ -26,7 +26,7 @@ export const EDGE_LIMITS = {
   partBytesMin: 5 * MiB, // All but the last one.
   uploadsPerDiskMax: 10_000,
   uploadAgeMsMax: 7 * DAY_MS,
-  // For how long the completion of an upload can be repeated.
+  // The completion of an upload can be repeated for this long.
   uploadAnswerAgeMsMax: HOUR_MS,
   keysPerDeleteMax: 1000,
   // Unsealed tokens of disk users that an agent keeps; beyond it all are forgotten.
@@ -34,8 +34,8 @@ export const EDGE_LIMITS = {
   signatureClockSkewMsMax: 15 * MINUTE_MS,
   presignedSecondsMax: 7 * 24 * 3600,
   objectPutBytesMax: 5 * GiB,
-  // Limits of a form that uploads an object: one field, all fields, and everything before the file,
-  // which carries the credentials: its time is that of a head, and so many are read at once.
+  // Upload forms: bytes and number of fields; then the head, everything before the file, which
+  // carries the credentials: its bytes, its deadline, and how many heads a host reads at a time.
   formFieldsBytesMax: 20 * KiB,
   formFieldsMax: 100,
   formHeadBytesMax: 32 * KiB,

@@ -22,7 +22,7 @@ export const SANDBOX_LIMITS = {
   sandboxCommandListedMax: 4 * KiB, // In characters.
   // How long a command waits for a guest that does not answer, as after a restart of its agent.
   sandboxExecGuestMsMax: 5_000,
-  // For both streams of a command together. The newest bytes are kept, up to twice as many.
+  // Output bytes kept of a command, both streams together: the newest, up to twice as many.
   sandboxExecOutputBytes: 4 * MiB,
 
   sandboxImageWaitMsMax: 60 * MINUTE_MS, // For a turn to have its image built.

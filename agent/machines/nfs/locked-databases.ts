@@ -49,7 +49,7 @@ export class LockedDatabases {
     return this.#locked.get(vmId) ?? [];
   }
 
-  /** Those of the mounts that have a database that a paused machine has locked. */
+  /** The mounts whose disk has a database that a paused machine has locked. */
   async mountsOf(vmId: string, mounts: readonly MachineMount[]): Promise<readonly MachineMount[]> {
     const devices = new Set<number | undefined>(this.guardsOf(vmId).map((fd) => fstatSync(fd).dev));
     if (devices.size === 0) return [];

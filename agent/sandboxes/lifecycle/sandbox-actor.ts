@@ -400,7 +400,7 @@ export class SandboxActor {
     return this.#context.sandbox.hasMoved;
   }
 
-  /** Its uses, which keep it from being idle. */
+  /** Records uses of the sandbox, which keep it from being idle. */
   get uses(): SandboxUses {
     return this.#context.uses;
   }

@@ -26,17 +26,17 @@ const peakOf = ({ minutes }: Demand): number =>
 
 /**
  * The kinds of machines that were requested in the last ten minutes, and how many of each are worth
- * keeping ready: as many as were requested in the busiest of these minutes. Kinds share the places
- * that there are by their demand, because an order by the last request would evict and start
+ * keeping ready: as many as were requested in the busiest of these minutes. Kinds share the host's
+ * prewarmed machines by their demand, because an order by the last request would evict and start
  * machines at each turn of two busy kinds.
  */
 export class WantedMachines {
-  readonly #max: number;
-  /** By name, the one requested last at the end; at most as many as are prewarmed. */
+  readonly #machinesMax: number;
+  /** By name, the one requested last at the end; at most `machinesMax`. */
   readonly #demands = new Map<string, Demand>();
 
-  constructor(max: number) {
-    this.#max = max;
+  constructor(machinesMax: number) {
+    this.#machinesMax = machinesMax;
   }
 
   get size(): number {
@@ -58,7 +58,8 @@ export class WantedMachines {
     this.#demands.delete(name);
     this.#demands.set(name, demand);
     const [oldest] = this.#demands.keys();
-    if (this.#demands.size > this.#max && oldest !== undefined) this.#demands.delete(oldest);
+    if (this.#demands.size > this.#machinesMax && oldest !== undefined)
+      this.#demands.delete(oldest);
     return demand;
   }
 
@@ -75,12 +76,12 @@ export class WantedMachines {
 
   /**
    * How many of each kind to keep ready, the one requested last first; together no more than
-   * places.
+   * `machinesMax`.
    */
   shares(now: number): readonly { readonly wanted: WantedMachine; readonly count: number }[] {
     this.#expire(now);
     const demands = [...this.#demands.values()].toReversed();
-    const free = this.#max - demands.length;
+    const free = this.#machinesMax - demands.length;
     const more = demands.map((demand) => peakOf(demand) - 1);
     const all = more.reduce((sum, each) => sum + each, 0);
     const part = Math.min(1, free / Math.max(1, all));
