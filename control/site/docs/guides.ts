@@ -10,10 +10,22 @@ export interface Guide extends RenderedMarkdown {
   /** From the root of the repository. */
   readonly file: string;
   readonly url: string;
-  readonly group: 'Guides' | 'TypeScript client' | 'Project' | 'Decisions';
+  readonly group: 'Guides' | 'TypeScript client' | 'Architecture' | 'Project' | 'Decisions';
 }
 
+const PICTURES = 'docs/console';
 const PROJECT = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md'];
+
+/** The pictures of the guides; their pages are below `/docs`, as the files are below `docs/`. */
+export async function readPictures(): Promise<{ url: string; bytes: Buffer }[]> {
+  const names = (await readdir(join(root, PICTURES))).filter((name) => name.endsWith('.png'));
+  return Promise.all(
+    names.map(async (name) => {
+      const file = `${PICTURES}/${name}`;
+      return { url: `/${file}`, bytes: await readFile(join(root, file)) };
+    }),
+  );
+}
 
 const markdownIn = async (directory: string): Promise<string[]> =>
   (await readdir(join(root, directory)))
@@ -30,6 +42,7 @@ function urlOf(file: string): string {
 function groupOf(file: string): Guide['group'] {
   if (!file.startsWith('docs/')) return 'Project';
   if (file.startsWith('docs/decisions/')) return 'Decisions';
+  if (file.startsWith('docs/architecture')) return 'Architecture';
   return file.startsWith('docs/sdk/') ? 'TypeScript client' : 'Guides';
 }
 
@@ -37,6 +50,7 @@ function groupOf(file: string): Guide['group'] {
 export async function readGuides(): Promise<Guide[]> {
   const files = [
     ...(await markdownIn('docs')),
+    ...(await markdownIn('docs/architecture')),
     ...(await markdownIn('docs/sdk')),
     ...PROJECT,
     ...(await markdownIn('docs/decisions')),
