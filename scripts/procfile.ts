@@ -1,4 +1,4 @@
-import { connect } from 'node:net';
+import { Redis } from 'ioredis';
 import { required, type Env } from './env-file.ts';
 
 /** A line of the Procfile, with the supervisor's settings for it. */
@@ -52,19 +52,19 @@ async function answersReady(port: string): Promise<boolean> {
 
 /** A Redis that still reads its data from disk accepts connections but does not answer PONG. */
 async function answersPing(url: string): Promise<boolean> {
-  const { hostname, port, password } = new URL(url);
-  return new Promise((resolve) => {
-    const socket = connect({ host: hostname, port: Number(port), timeout: 2000 });
-    let answer = '';
-    const finish = () => {
-      socket.destroy();
-      resolve(answer.includes('+PONG'));
-    };
-    socket.on('connect', () => socket.write(`AUTH ${password}\r\nPING\r\n`));
-    socket.on('data', (chunk) => {
-      answer += chunk.toString('latin1');
-      if (answer.split('\r\n').length > 2) finish();
-    });
-    socket.on('timeout', finish).on('error', finish).on('end', finish);
-  });
+  const redis = new Redis(url, {
+    lazyConnect: true,
+    connectTimeout: 2000,
+    commandTimeout: 2000,
+    retryStrategy: () => null,
+    enableReadyCheck: false,
+  }).on('error', () => undefined);
+  try {
+    await redis.connect();
+    return (await redis.ping()) === 'PONG';
+  } catch {
+    return false;
+  } finally {
+    redis.disconnect();
+  }
 }

@@ -1,4 +1,4 @@
-import { Random } from './random.ts';
+import { Random } from '../helpers/random.ts';
 
 interface Rule {
   /** The weight with which the kind is drawn. */

@@ -9,7 +9,7 @@ import { Findings } from './findings.ts';
 import { checkClock } from './guest-clocks.ts';
 import type { Fault } from './plan.ts';
 import { Probe } from './probe.ts';
-import { Random } from './random.ts';
+import { Random } from '../helpers/random.ts';
 import type { Lifted, System } from './system.ts';
 import type { Workload, WorkloadContext } from './workload.ts';
 import { Commands } from './workloads/commands.ts';

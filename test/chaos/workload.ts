@@ -2,7 +2,7 @@ import type { ApiClient } from '../helpers/api.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { attempt } from './attempt.ts';
 import type { Findings } from './findings.ts';
-import type { Random } from './random.ts';
+import type { Random } from '../helpers/random.ts';
 
 /** The context of every workload. */
 export interface WorkloadContext {

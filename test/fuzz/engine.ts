@@ -1,7 +1,7 @@
 import { toError } from '../../shared/errors.ts';
 import { Coverage } from './coverage.ts';
 import { mutate } from './mutate.ts';
-import { Random } from './random.ts';
+import { Random } from '../helpers/random.ts';
 import type { Target } from './target.ts';
 
 export interface FuzzPlan {
@@ -55,7 +55,7 @@ class FuzzRun {
   constructor(target: Target, plan: FuzzPlan) {
     this.#target = target;
     this.#plan = plan;
-    this.#random = new Random(plan.seed);
+    this.#random = new Random(plan.seed, 'fuzz');
     this.#corpus = [...plan.corpus];
   }
 

@@ -1,4 +1,4 @@
-import type { Random } from './random.ts';
+import type { Random } from '../helpers/random.ts';
 
 const INPUT_BYTES_MAX = 64 * 1024;
 const STEPS_MAX = 6;
@@ -54,14 +54,14 @@ const repeat: Step = (input, random) => {
 const changeNumber: Step = (input, random) => {
   const numbers = [...input.toString('latin1').matchAll(/\d+/gu)];
   if (numbers.length === 0) return input;
-  const { index, 0: digits } = random.of(numbers);
-  return splice(input, index, digits.length, random.of(interesting));
+  const { index, 0: digits } = random.pick(numbers);
+  return splice(input, index, digits.length, random.pick(interesting));
 };
 
 const cutOff: Step = (input, random) => input.subarray(0, random.below(input.length + 1));
 
 const insertOdd: Step = (input, random) =>
-  splice(input, random.below(input.length + 1), 0, random.of(oddBytes));
+  splice(input, random.below(input.length + 1), 0, random.pick(oddBytes));
 
 const generic: readonly Step[] = [
   ...[flipBit, setByte, remove, duplicate, repeat, changeNumber, cutOff, insertOdd],
@@ -78,17 +78,17 @@ export function mutate(
       input,
       random.below(input.length + 1),
       random.below(2) * random.below(8),
-      random.of(words),
+      random.pick(words),
     );
   const cross: Step = (input) => {
-    const other = random.of(corpus);
+    const other = random.pick(corpus);
     const head = input.subarray(0, random.below(input.length + 1));
     return Buffer.concat([head, other.subarray(random.below(other.length + 1))]);
   };
   const steps = [...generic, cross, ...(words.length === 0 ? [] : [insertWord, insertWord])];
-  let input = random.of(corpus);
+  let input = random.pick(corpus);
   for (let left = 1 + random.below(STEPS_MAX); left > 0; left -= 1) {
-    input = random.of(steps)(input, random);
+    input = random.pick(steps)(input, random);
   }
   return input.subarray(0, INPUT_BYTES_MAX);
 }

@@ -1,5 +1,5 @@
 import { MiB } from '../../shared/units.ts';
-import type { Random } from '../chaos/random.ts';
+import type { Random } from './random.ts';
 import type { ApiClient } from './api.ts';
 import { exec } from './disks.ts';
 import {

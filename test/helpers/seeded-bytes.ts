@@ -1,6 +1,6 @@
 import crypto from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
-import { Random } from '../chaos/random.ts';
+import { Random } from './random.ts';
 
 const { randomBytes, randomUUID } = crypto;
 

@@ -4,7 +4,7 @@ import type { SandboxActor } from '../../agent/sandboxes/lifecycle/sandbox-actor
 import type { SandboxExecSpec } from '../../agent/sandboxes/execs/sandbox-execs.ts';
 import { AppError } from '../../shared/errors.ts';
 import { newSandboxId } from '../../shared/ids.ts';
-import type { Random } from '../chaos/random.ts';
+import type { Random } from '../helpers/random.ts';
 import { DIGEST } from '../helpers/in-memory-images.ts';
 import type { Known, KnownSnapshot } from './ledger.ts';
 import { endSnapshot, takeSnapshot } from './snapshots.ts';

@@ -1,4 +1,4 @@
-import type { Random } from '../chaos/random.ts';
+import type { Random } from '../helpers/random.ts';
 
 /** Something that is about to happen, and does so when it is its turn. */
 export interface Pending {

@@ -1,6 +1,6 @@
 /* All that there is in one run of the simulation. */
 import type { Redis } from 'ioredis';
-import { Random } from '../chaos/random.ts';
+import { Random } from '../helpers/random.ts';
 import type { FakeTime } from '../helpers/fake-time.ts';
 import { InMemoryHost } from '../helpers/in-memory-host.ts';
 import { InMemoryImages } from '../helpers/in-memory-images.ts';

@@ -5,7 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import anyTest, { type TestFn } from 'ava';
-import { Random } from '../chaos/random.ts';
+import { Random } from '../helpers/random.ts';
 import type { ApiClient } from '../helpers/api.ts';
 import { createDisk } from '../helpers/disks.ts';
 import { ObjectActor } from '../helpers/object-actor.ts';

@@ -6,7 +6,7 @@
  */
 import test, { type ExecutionContext } from 'ava';
 import { newSandboxId } from '../../../../shared/ids.ts';
-import { Random } from '../../../chaos/random.ts';
+import { Random } from '../../../helpers/random.ts';
 import { isFull } from '../../../helpers/full.ts';
 import {
   check,

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import test, { type ExecutionContext } from 'ava';
 import { newSandboxId } from '../../../../shared/ids.ts';
 import type { SandboxExecRecord } from '../../../../shared/schemas/sandbox-record.ts';
-import { Random } from '../../../chaos/random.ts';
+import { Random } from '../../../helpers/random.ts';
 import { isFull } from '../../../helpers/full.ts';
 import { checkNothingLeft, remove, rested, upAgain } from '../../../helpers/moved-sandboxes.ts';
 import { AgentDied, type Asked, type MovingHost } from '../../../helpers/moving-agents.ts';

@@ -38,6 +38,11 @@ export class Random {
     return min + Math.floor(this.fraction() * (max - min + 1));
   }
 
+  /** An integer of at least 0 and below the limit. */
+  below(limit: number): number {
+    return this.integer(0, limit - 1);
+  }
+
   pick<T>(items: readonly T[]): T {
     const item = items[this.integer(0, items.length - 1)];
     if (item === undefined) throw new Error('nothing to pick from');
