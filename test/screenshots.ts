@@ -1,6 +1,6 @@
 /*
- * Draws every page of the console, light and dark, into docs/console/, from a real stack:
- * `npm run screenshots`, after set-up.
+ * Draws every page of the console, light and dark, from a real stack: `npm run screenshots`, after
+ * set-up. Those that the guides show go into docs/console/, the others into .local/screenshots/.
  */
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -12,7 +12,14 @@ import { freePorts } from './helpers/ports.ts';
 import { containerSettings, createSandbox, execIn, forkSandbox } from './helpers/sandboxes.ts';
 import { Stack } from './helpers/stack.ts';
 
-const target = join(import.meta.dirname, '../docs/console');
+const root = join(import.meta.dirname, '..');
+const others = join(root, '.local/screenshots');
+const SHOWN = new Set([
+  'disk-files-light',
+  'sandbox-light',
+  'sandbox-network-light',
+  'sandbox-terminal-dark',
+]);
 const SIZE = { width: 1120, height: 720, deviceScaleFactor: 1, mobile: false };
 const PHONE = { width: 390, height: 760, deviceScaleFactor: 1, mobile: true };
 /** Charts need some measurements, and pictures the end of what moves. */
@@ -79,8 +86,12 @@ async function makeThings(api: ApiClient): Promise<Things> {
 
 const type = async (page: ConsolePage): Promise<void> => {
   await page.reads('[role=tabpanel] .xterm-rows', /[#$]/u);
-  await page.type('clear; ls -l / | head -14\n');
-  await page.reads('[role=tabpanel] .xterm-rows', /total/u);
+  await page.type(
+    'clear; uname -sr; nproc; df -h /mnt/data; head -3 /mnt/data/runs/*/results.csv\n',
+  );
+  await page.reads('[role=tabpanel] .xterm-rows', /run-3/u);
+  await page.type('python3 /mnt/data/src/count.py </mnt/data/README.md\n');
+  await page.reads('[role=tabpanel] .xterm-rows', /# Training/u);
 };
 
 const pictures = ({ disk, sandbox, webhook }: Things): Picture[] => [
@@ -148,6 +159,7 @@ async function draw(page: ConsolePage, name: string, size: object = SIZE): Promi
     setTimeout(resolve, REST_MS);
   });
   const { data } = await page.page.send('Page.captureScreenshot', { optimizeForSpeed: false });
+  const target = SHOWN.has(name) ? join(root, 'docs/console') : others;
   await writeFile(join(target, `${name}.png`), Buffer.from(String(data), 'base64'));
 }
 
@@ -222,7 +234,7 @@ async function drawEverything(stack: Stack, directory: string): Promise<void> {
   await drawAll(page, [{ name: 'hosts', path: '/hosts', shows: 'Agent version' }]);
 }
 
-await mkdir(target, { recursive: true });
+await mkdir(others, { recursive: true });
 const directory = await mkdtemp(join(tmpdir(), 'berth-test-screenshots-'));
 try {
   await main(directory);

@@ -1,4 +1,25 @@
-/* Options of an operation on files. */
+/*
+ * Options of an operation on files, and the form of its answer.
+ *
+ * The operation: u8 kind, u8 flags, u32 mode, u32 user, u32 group, u32 entries of a page, u16 and
+ * a path, u16 and another. The answer, on stdout, begins with a result (u16): 0, an error number or
+ * one of RESULT_. A stat is type (u8, st_mode >> 12), mode (u16), user, group (u32), size, inode
+ * (u64), then seconds and nanoseconds (u64, u32) of mtime and of ctime. After result 0:
+ *
+ *   read       stat; then the bytes of each pair of offset and length (u64) that comes on stdin.
+ *              Ends early when the file has become shorter
+ *   write      u8 whether something is there, its stat if so; content comes on stdin in pieces
+ *              after their length (u32), the last of length 0; then result and stat. Without that
+ *              last piece nothing is written
+ *   stat       stat, u16 and where a link leads
+ *   list       per entry: u16 and path, stat, u16 and where a link leads; then u16 0, u8 whether
+ *              there may be more, result
+ *   directory  u8 whether it is new, stat
+ *   move       stat
+ *   remove     nothing
+ *   watch      per event: u8 kind (file-watch.c), u8 whether of a directory, u16 and path; after
+ *              the end a result
+ */
 #pragma once
 #include <limits.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /*
  * Operations on files, each in a process of its own: a file system that hangs, or a directory
  * without end, holds up nothing else. The process writes its answer to stdout and reads content
- * from stdin; their forms are in files.c and docs/guest-protocol.md.
+ * from stdin; their forms are in file-task.h.
  */
 #pragma once
 #include <stddef.h>

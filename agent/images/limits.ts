@@ -9,7 +9,7 @@ export const IMAGE_LIMITS = {
   imageManifestBytesMax: 4 * MiB,
   imageConfigBytesMax: 4 * MiB,
   imageEnvironmentBytesMax: 64 * KiB,
-  // With those of a sandbox, no more than a guest takes (docs/guest-protocol.md).
+  // With those of a sandbox, no more than a guest takes (GUEST_LIMITS).
   imageVariablesMax: 1024,
   imageBuildMsMax: 15 * MINUTE_MS,
   imageBuildsWaitingMax: 64, // On one host.

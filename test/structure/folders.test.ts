@@ -115,15 +115,15 @@ test('tests lie as their sources do', async (t) => {
   for (const folder of homes) await t.notThrowsAsync(readdir(join(root, folder)), folder);
 });
 
-/** Folders whose own folders the README's table must all name. */
+/** Folders whose own folders the map must all name. */
 const LISTED = ['agent', 'clients', 'control', 'shared'];
 
 const foldersIn = (text: string): string[] =>
   [...text.matchAll(/`([\w/-]+)\/`/gu)].map(([, name = '']) => name);
 
-/** The folders that the README's table names, each by its whole path. */
-function namedFolders(readme: string): string[] {
-  const table = /^## Where to find what$([\s\S]*?)^## /mu.exec(readme)?.[1] ?? '';
+/** The folders that the map of docs/architecture.md names, each by its whole path. */
+function namedFolders(page: string): string[] {
+  const table = /^## Where to find what$([\s\S]*?)^## /mu.exec(page)?.[1] ?? '';
   return [...table.matchAll(/^\| (`.*?`) \| (.*) \|$/gmu)].flatMap(([, cell = '', text = '']) => {
     const [first, ...others] = foldersIn(cell);
     if (first === undefined) return []; // A folder that is not in git.
@@ -135,7 +135,7 @@ function namedFolders(readme: string): string[] {
 }
 
 test('folders are read from the cells and the texts of a table', (t) => {
-  const readme = [
+  const page = [
     '## Where to find what',
     '| Folder | Contents |',
     '| `agent/` | its root |',
@@ -144,11 +144,11 @@ test('folders are read from the cells and the texts of a table', (t) => {
     '| `bench/` | not in the table |',
   ].join('\n');
   const named = ['agent', 'agent/jobs', 'agent/links', 'agent/jobs/links/more'];
-  t.deepEqual(namedFolders(readme), named);
+  t.deepEqual(namedFolders(page), named);
 });
 
-test("the README's table names every folder, and no other", async (t) => {
-  const named = namedFolders(await readFile(join(root, 'README.md'), 'utf8'));
+test('the folder map names every folder, and no other', async (t) => {
+  const named = namedFolders(await readFile(join(root, 'docs/architecture.md'), 'utf8'));
   const listed = await Promise.all(
     LISTED.map(async (tree) => {
       const entries = await readdir(join(root, tree), { withFileTypes: true });

@@ -44,7 +44,7 @@ const environmentBlock = (environment: Readonly<Record<string, string>>): Buffer
   Buffer.concat(Object.entries(environment).map(([name, value]) => terminated(`${name}=${value}`)));
 
 /**
- * The host's end of the channel to one guest (docs/guest-protocol.md). Every frame is checked; the
+ * The host's end of the channel to one guest (guest-protocol.ts). Every frame is checked; the
  * first one that a sound guest agent cannot have sent closes the channel.
  */
 export class GuestChannel extends EventEmitter<GuestEvents> {

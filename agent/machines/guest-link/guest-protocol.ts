@@ -11,11 +11,36 @@ import { SCHEMA_LIMITS } from '../../../shared/schemas/limits.ts';
 import { KiB, MiB } from '../../../shared/units.ts';
 
 /*
- * The channel between the host and the guest agent of a sandbox. docs/guest-protocol.md describes
- * its flows; agent/guest/wire.h repeats the numbers for C.
+ * The channel between the host and the guest agent of a sandbox: one byte stream, a virtio-serial
+ * port named `berth.guest.0` in a virtual machine, a socket in a container and in tests. This file
+ * is the contract; agent/guest/wire.h repeats its numbers for C, and a test compares them.
  *
  * A frame is: u8 kind, u32 request (0: no answer is expected), the fields of the kind, u32 CRC-32
- * of everything before it; all of it stuffed, then a zero.
+ * of everything before it; all of it stuffed, then a zero. Numbers are little-endian, texts UTF-8
+ * without NUL. The guest drops an invalid frame; the host closes the channel with a
+ * GuestProtocolError.
+ *
+ * Handshake. Every connection is an epoch: the host sends a zero and `hello` with a random epoch,
+ * the guest drops all it had not sent and answers `welcome` with that epoch and the `instance` that
+ * it drew when it booted. The host ignores every byte before that, then sends `list` until the last
+ * page. Frames in transit at a break are lost, but no state exists only in them: output stays in
+ * the guest's ring until it is acknowledged, input counts from `stdinReceived`, an exit stays in
+ * the record until `forget`, and a process id is never started twice.
+ *
+ * Output. One offset counts both streams of a process, in the order in which the guest read them.
+ * The ring keeps the last `ringMax` bytes, acknowledged or not, so that a client can attach again
+ * at an older offset. While a process is followed nothing unacknowledged is dropped: the process
+ * waits. For an attachable process that ends when its host leaves; then the oldest bytes go.
+ *
+ * Ends. `exited` follows when the shell has ended and its pipes are drained: closed, or one second
+ * later. A process is kept until `forget`; an attachable one also until `retainMs` have passed or
+ * the room is needed, which `evicted` tells.
+ *
+ * Copies of memory. `freeze` stops every process and syncs the disks; after a restore come
+ * `configure`, `recoverLocks` where disks are mounted, the `hook` of a copy, then `thaw`.
+ *
+ * A guest lives as long as its sandbox and its checkpoints, so it may be older than the host. It
+ * refuses frames that it does not know with `invalid`, and the host then does without.
  */
 
 /** Bounds of the channel, in bytes unless their names say otherwise. */
@@ -67,6 +92,10 @@ const process = { id: 'id' } as const;
 export const hostFrames = {
   hello: { kind: 1, fields: { version: 'u16', epoch: 'id' } },
   ping: { kind: 2, fields: {} },
+  /**
+   * Clock, entropy, identity, network, root disk and defaults. May be repeated; the root disk only
+   * once. A frozen guest also ends TCP connections that lost their other end by a pause or copy.
+   */
   configure: {
     kind: 3,
     fields: {
@@ -88,7 +117,9 @@ export const hostFrames = {
       environmentBytes: 'u32', // Staged before.
     },
   },
+  /** Texts for the next `configure` or `start`, in pieces; none is answered. */
   stage: { kind: 4, fields: { bytes: 'rest' } },
+  /** Answered by `started` once the shell was executed. */
   start: {
     kind: 5,
     fields: {
@@ -108,26 +139,35 @@ export const hostFrames = {
   closeStdin: { kind: 7, fields: { ...process, offset: 'u64' } },
   resize: { kind: 8, fields: { ...process, columns: 'u16', rows: 'u16' } },
   signal: { kind: 9, fields: { ...process, number: 'u8' } },
+  /**
+   * Output comes from the offset on, or from the oldest that is left. Asked again, it begins again,
+   * so that a second client is shown the past while a first one reads on.
+   */
   follow: { kind: 10, fields: { ...process, offset: 'u64' } },
   unfollow: { kind: 11, fields: process },
   ack: { kind: 12, fields: { ...process, offset: 'u64' } },
+  /** SIGKILL to the process's group. After its end nothing happens. */
   kill: { kind: 13, fields: process },
   forget: { kind: 14, fields: process },
+  /** Answered by `records`; `next` is 0 on the last page. */
   list: { kind: 15, fields: { after: 'u32' } },
   stats: { kind: 16, fields: {} },
   freeze: { kind: 17, fields: { timeoutMs: 'u32' } },
   thaw: { kind: 18, fields: {} },
   shutdown: { kind: 19, fields: { graceMs: 'u32' } },
+  /** Mounts a disk that an NFS server exports; one that is mounted there already is left alone. */
   mount: {
     kind: 20,
     fields: { server: 'ip4', isReadOnly: 'u8', export: 'text8', path: 'text16' },
   },
   trim: { kind: 26, fields: { budgetMs: 'u32' } },
+  /** An operation on files (agent/guest/file-task.h) runs as a process that ends with its host. */
   files: { kind: 22, fields: { ...process, operation: 'rest' } },
   readClock: { kind: 23, fields: {} },
   /** The time of day when the guest's monotonic clock read zero. */
   setClock: { kind: 24, fields: { zeroUs: 'u64' } },
   hook: { kind: 25, fields: { timeoutMs: 'u32', command: 'text16' } },
+  /** In a frozen guest: its kernel asks the servers of its disks for all locks that it had. */
   recoverLocks: { kind: 27, fields: {} },
 } as const satisfies Record<string, Shape>;
 
@@ -157,6 +197,7 @@ export const guestFrames = {
     fields: { ...process, flags: 'u8', status: 'u8', end: 'u64', sinceEndMs: 'u64' },
   },
   taken: { kind: 82, fields: { ...process, offset: 'u64' } },
+  /** Sent once: by `shutdown`, or by a signal to PID 1 from inside. */
   poweringOff: { kind: 83, fields: { isRequested: 'u8' } },
   evicted: { kind: 84, fields: process },
 } as const satisfies Record<string, Shape>;

@@ -3,8 +3,7 @@ import { AppError, type ErrorCode } from '../../../shared/errors.ts';
 import type { FileOperation } from '../../../shared/links/files-protocol.ts';
 
 /*
- * Requests to the guest agent about files, and its answers (agent/guest/file-task.h,
- * docs/guest-protocol.md). Pure.
+ * Requests to the guest agent about files, and its answers (agent/guest/file-task.h). Pure.
  */
 
 const KINDS: Readonly<Record<FileOperation['type'], number>> = {

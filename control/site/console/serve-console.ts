@@ -26,7 +26,7 @@ export interface PublicUrls {
 async function readFiles(directory: string): Promise<Files> {
   const read = async (path: string, name: string): Promise<[string, SiteFile]> => {
     const text = await readFile(join(directory, name), 'utf8');
-    return [path, new SiteFile({ path, type: mime.lookup(name) || 'text/plain', text })];
+    return [path, new SiteFile({ path, type: mime.lookup(name) || 'text/plain', content: text })];
   };
   const names = await readdir(join(directory, 'assets'));
   const assets = names.map((name) => read(`${ASSETS}${name}`, join('assets', name)));

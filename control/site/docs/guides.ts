@@ -10,11 +10,23 @@ export interface Guide extends RenderedMarkdown {
   /** From the root of the repository. */
   readonly file: string;
   readonly url: string;
-  readonly group: 'Guides' | 'TypeScript client' | 'Project' | 'Decisions';
+  readonly group: 'Guides' | 'TypeScript client' | 'Architecture' | 'Project' | 'Decisions';
 }
 
 const INDEX = 'README.md';
+const PICTURES = 'docs/console';
 const PROJECT = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md'];
+
+/** The pictures of the guides; their pages are below `/docs`, as the files are below `docs/`. */
+export async function readPictures(): Promise<{ url: string; bytes: Buffer }[]> {
+  const names = (await readdir(join(root, PICTURES))).filter((name) => name.endsWith('.png'));
+  return Promise.all(
+    names.map(async (name) => {
+      const file = `${PICTURES}/${name}`;
+      return { url: `/${file}`, bytes: await readFile(join(root, file)) };
+    }),
+  );
+}
 
 /** By name, after the index of the directory. */
 async function markdownIn(directory: string): Promise<string[]> {
@@ -33,6 +45,7 @@ function urlOf(file: string): string {
 function groupOf(file: string): Guide['group'] {
   if (!file.startsWith('docs/')) return 'Project';
   if (file.startsWith('docs/decisions/')) return 'Decisions';
+  if (file.startsWith('docs/architecture')) return 'Architecture';
   return file.startsWith('docs/sdk/') ? 'TypeScript client' : 'Guides';
 }
 
@@ -40,6 +53,7 @@ function groupOf(file: string): Guide['group'] {
 export async function readGuides(): Promise<Guide[]> {
   const files = [
     ...(await markdownIn('docs')),
+    ...(await markdownIn('docs/architecture')),
     ...(await markdownIn('docs/sdk')),
     ...PROJECT,
     ...(await markdownIn('docs/decisions')),

@@ -57,12 +57,20 @@ function addAnchors(tokens: readonly Token[]): Map<Token, string> {
 
 const isForeign = (href: string): boolean => /^[a-z]+:/u.test(href);
 
-/** Leads links to pages; a link to any other file of the repository becomes plain text. */
+/**
+ * Leads links to pages, and pictures to their files below `/docs`; a link to any other file of the
+ * repository becomes plain text.
+ */
 function leadLinks(tokens: readonly Token[], file: string, urlOf: PageUrl): string[] {
   const links: string[] = [];
   for (const { children } of tokens) {
     let isDropped = false;
     for (const token of children ?? []) {
+      if (token.type === 'image') {
+        const target = join(dirname(file), String(token.attrGet('src') ?? ''));
+        token.attrSet('src', `/${target}`);
+        links.push(target);
+      }
       if (token.type === 'link_open') {
         const href = String(token.attrGet('href') ?? '');
         const [path = '', anchor] = href.split('#');

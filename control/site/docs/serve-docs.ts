@@ -5,7 +5,7 @@ import { AppError } from '../../../shared/errors.ts';
 import { parseJson } from '../../../shared/json.ts';
 import type { RequestState } from '../../http/middleware/request-state.ts';
 import { DOCS } from './guides.ts';
-import type { SiteText } from './site.ts';
+import type { SiteContent } from './site.ts';
 import { type ContentCoding, SiteFile } from './site-file.ts';
 
 /** Everything comes from this origin, and nothing but our own files runs. */
@@ -14,7 +14,7 @@ const POLICY = [
   "script-src 'self'",
   "style-src 'self'",
   "connect-src 'self'",
-  'img-src data:',
+  "img-src 'self' data:",
   "form-action 'none'",
   "base-uri 'none'",
   "frame-ancestors 'none'",
@@ -33,7 +33,7 @@ async function openSite(document: string): Promise<Site> {
     workerData: parseJson(document),
     env: {},
   });
-  const [files] = (await once(worker, 'message')) as [SiteText[]];
+  const [files] = (await once(worker, 'message')) as [SiteContent[]];
   return new Map(files.map((file) => [file.path, new SiteFile(file)]));
 }
 
@@ -53,7 +53,9 @@ export function serveDocs(document: string): Middleware<RequestState> {
     const path = ctx.path.replace(/\/$/u, '');
     const file = (await site).get(path);
     if (file === undefined) throw new AppError('not_found', `there is no page ${ctx.path}`);
-    const coding = CODINGS.find((known) => ctx.acceptsEncodings(known) === known);
+    const coding = file.type.startsWith('image/')
+      ? undefined
+      : CODINGS.find((known) => ctx.acceptsEncodings(known) === known);
     ctx.set({
       'content-security-policy': POLICY,
       'x-content-type-options': 'nosniff',

@@ -1,7 +1,7 @@
+import { hash } from 'node:crypto';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
-import { sha256 } from '../../../shared/secrets.ts';
-import type { SiteText } from './site.ts';
+import type { SiteContent } from './site.ts';
 
 const HASH_LENGTH = 16;
 const BROTLI_QUALITY = 9; // Each file is compressed once in the life of a control node.
@@ -22,10 +22,10 @@ export class SiteFile {
   readonly #body: Buffer;
   readonly #forms = new Map<ContentCoding, Promise<Buffer>>();
 
-  constructor({ type, text }: SiteText) {
+  constructor({ type, content }: SiteContent) {
     this.type = type;
-    this.#body = Buffer.from(text);
-    this.hash = sha256(text).slice(0, HASH_LENGTH);
+    this.#body = Buffer.from(content);
+    this.hash = hash('sha256', content).slice(0, HASH_LENGTH);
   }
 
   body(coding: ContentCoding | undefined): Promise<Buffer> {

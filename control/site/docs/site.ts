@@ -2,17 +2,17 @@ import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import MiniSearch from 'minisearch';
 import { sha256 } from '../../../shared/secrets.ts';
-import { DOCS, type Guide, readGuides } from './guides.ts';
+import { DOCS, type Guide, readGuides, readPictures } from './guides.ts';
 import { Html, html } from './html.ts';
 import { layOut, type NavigationGroup, type Page } from './layout.ts';
 import type { Section } from './markdown.ts';
 import { type Description, type ReferencePage, referencePages } from './reference.ts';
 
 /** A file of the site: those below `assets` have their content's hash in the path. */
-export interface SiteText {
+export interface SiteContent {
   readonly path: string;
   readonly type: string;
-  readonly text: string;
+  readonly content: string | Uint8Array;
 }
 
 const HASH_LENGTH = 16;
@@ -22,9 +22,9 @@ const PARTS_MIN = 4;
 const readHere = (name: string): Promise<string> =>
   readFile(new URL(`browser/${name}`, import.meta.url), 'utf8');
 
-const asset = (name: string, type: string, text: string): SiteText => {
+const asset = (name: string, type: string, text: string): SiteContent => {
   const hash = sha256(text).slice(0, HASH_LENGTH);
-  return { path: `${DOCS}/assets/${name.replace('.', `-${hash}.`)}`, type, text };
+  return { path: `${DOCS}/assets/${name.replace('.', `-${hash}.`)}`, type, content: text };
 };
 
 function searchIndex(pages: readonly (Page & { readonly sections: readonly Section[] })[]): string {
@@ -73,6 +73,7 @@ function navigationOf(
     { title: 'API reference', entries: reference },
     { title: 'Guides', entries: of('Guides') },
     { title: 'TypeScript client', entries: of('TypeScript client') },
+    { title: 'Architecture', entries: of('Architecture') },
     { title: 'Project', entries: of('Project') },
     { title: 'Decisions', entries: of('Decisions'), isLong: true },
   ];
@@ -94,7 +95,7 @@ function withContents({ body, sections, ...guide }: Guide): Guide {
 }
 
 /** Makes the whole site. @param description of the API, as /openapi.json has it */
-export async function buildSite(description: Description): Promise<SiteText[]> {
+export async function buildSite(description: Description): Promise<SiteContent[]> {
   const guides = (await readGuides()).map(withContents);
   const reference = referencePages(description, DOCS);
   const navigation = navigationOf(reference, guides);
@@ -106,7 +107,10 @@ export async function buildSite(description: Description): Promise<SiteText[]> {
   const index = asset('search.json', 'application/json', searchIndex([...reference, ...guides]));
   const urls = { script: script.path, styles: styles.path, index: index.path };
   const pages = [homePage(navigation), ...reference, ...guides].map((page) => {
-    return { path: page.url, type: 'text/html', text: layOut(page, navigation, urls) };
+    return { path: page.url, type: 'text/html', content: layOut(page, navigation, urls) };
   });
-  return [...pages, library, script, styles, index];
+  const pictures = (await readPictures()).map(({ url, bytes }) => {
+    return { path: url, type: 'image/png', content: bytes };
+  });
+  return [...pages, ...pictures, library, script, styles, index];
 }

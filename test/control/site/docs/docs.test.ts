@@ -36,6 +36,12 @@ test('links lead to pages, and those to other files become text', (t) => {
   t.deepEqual(links, ['docs/b.md#part', 'agent/main.ts', 'https://example.com/']);
 });
 
+test('pictures are served below /docs, and must exist as links must', (t) => {
+  const { body, links } = renderMarkdown('# A\n\n![b](console/b.png)', 'docs/a.md', pageOf);
+  t.true(body.text.includes('<img src="/docs/console/b.png" alt="b"'));
+  t.deepEqual(links, ['docs/console/b.png']);
+});
+
 test('headings have the anchors that GitHub gives them', (t) => {
   const source = '# A page\n\n## POST /api/exec\n\n### `code`, too\n\n## POST /api/exec\n';
   const { anchors, sections } = renderMarkdown(source, 'a.md', () => undefined);
