@@ -108,8 +108,8 @@ const TITLES = {
 } as const;
 
 /**
- * `npm run bench -- tracing [--rounds N]`: what traces cost while they are off (decision 0081). The
- * baseline is the same stack with the modules of traces replaced by ones that only do the work.
+ * `npm run bench -- tracing [--rounds N]`: what traces cost while they are off. The baseline is
+ * the same stack with the modules of traces replaced by ones that only do the work.
  */
 export async function benchTracing(args: readonly string[]): Promise<void> {
   const { values } = parseArgs({

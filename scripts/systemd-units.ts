@@ -83,6 +83,10 @@ LimitNOFILE=16384
 ${SANDBOX}`,
   );
 
+/**
+ * By itself V8 lets control's old generation grow to a multiple of what lives in it, all garbage of
+ * ended calls; 30 percent keeps resident memory flat for 5 % more processor time in each call.
+ */
 const controlUnit = (checkout: string): string =>
   roleUnit(
     'Berth control node',

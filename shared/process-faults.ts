@@ -7,7 +7,7 @@ import { Counter, type Registry } from './metrics.ts';
 const LAST_WORDS_MS = 1_000;
 
 /**
- * Handles every failure that nothing else handled (docs/decisions/0023). Failed background tasks
+ * Handles every failure that nothing else handled (docs/decisions/0026). Failed background tasks
  * and unhandled rejections are logged and counted, and the process continues, because each belongs
  * to one request or task. An uncaught exception may have stopped any code half-way, so the process
  * logs it and ends; its supervisor starts it again.

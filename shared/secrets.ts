@@ -19,7 +19,7 @@ export const randomSecret = (): string => randomBytes(32).toString('base64url');
 
 /**
  * Secrets of one kind: the first seals and signs, each of them opens and verifies
- * (docs/decisions/0062).
+ * (docs/decisions/0076).
  */
 export type Ring<T> = readonly [T, ...T[]];
 

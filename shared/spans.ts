@@ -1,7 +1,9 @@
 /*
- * Traces (docs/decisions/0081). Work that is worth a span says so here, whether or not traces are
- * on: this module loads nothing, and while no tracer is set it only does the work. The tracer is
- * shared/tracing/otel-tracer.ts.
+ * Traces. Work that is worth a span says so here, whether or not traces are on: this module loads
+ * nothing, and while no tracer is set it only does the work. OpenTelemetry's packages take about
+ * 25 MiB and a quarter of a second at the start, so only `OTEL_EXPORTER_OTLP_ENDPOINT` has them
+ * loaded. Spans are written by hand: automatic instrumentation patches `http` and `ioredis`, and
+ * names spans by what libraries see. The tracer is shared/tracing/otel-tracer.ts.
  */
 
 /**

@@ -49,9 +49,8 @@ const reasonOf = (problem = ''): string => problem.replace(/^\S*grep: /u, '');
 
 /**
  * Runs one search in a container with the directory mounted read-only, where the search program
- * splits the files among rg processes (docs/decisions/0012), or grep processes when rg cannot
- * express the pattern (docs/decisions/0046). When some fail, the search still answers with the
- * matches of the others.
+ * splits the files among rg processes, or grep processes when rg cannot express the pattern
+ * (docs/decisions/0012). When some fail, the search still answers with the matches of the others.
  */
 export class GrepActor {
   readonly command: CommandActor;

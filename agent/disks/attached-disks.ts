@@ -23,7 +23,7 @@ interface AttachmentShares {
 /**
  * Shares the disks that this host may have attached between accounts: each takes a loop device, of
  * which there are few. A disk that is idle makes room for another one at once, so only accounts
- * with many disks in use at the same time are ever refused (docs/decisions/0116).
+ * with many disks in use at the same time are ever refused (docs/decisions/0026).
  */
 export class AttachedDisks {
   readonly #shares: AttachmentShares;

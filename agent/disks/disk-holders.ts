@@ -19,7 +19,7 @@ interface DiskHoldersParts {
 
 /**
  * The sandboxes that mount one disk. While there is one, the disk has a second mount, which the
- * agent's guard and the next agent leave alone, and a lease that does not expire (decision 0041).
+ * agent's guard and the next agent leave alone, and a lease that does not expire (decision 0002).
  * The journal has each hold from before it begins until after its end. Used by one caller at a
  * time.
  */

@@ -8,7 +8,7 @@ import { chosenPoolThreads } from '../system/environment.ts';
  * how long that takes: a directory of a million names, a sync on storage that hangs. All such calls
  * share libuv's pool with the agent's own journal. Each call therefore needs permission to use a
  * thread, and the threads that accounts hold are bounded, per account and in total
- * (docs/decisions/0027).
+ * (docs/decisions/0026).
  */
 
 /** libuv's own default (docs.libuv.org/en/v1.x/threadpool.html). */

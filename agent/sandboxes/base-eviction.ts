@@ -24,7 +24,7 @@ const RESERVES_FREE = 2;
 /**
  * Removes copies of images, from storage that hosts share, that no machine's disk stands on: those
  * that none has needed for long, and while space is short the longest unused one. The count of
- * links tells which these are (decision 0094), once every machine certainly has its link. Machines
+ * links tells which these are (decision 0084), once every machine certainly has its link. Machines
  * of former versions had none: each host links its own when it starts, and then shows that it has;
  * a host links a machine before it takes it over, and any host links those that no host owns.
  */

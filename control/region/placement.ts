@@ -145,7 +145,7 @@ function isRoomIn(sandboxes: HostSandboxes, need: SandboxResources): boolean {
 }
 
 /**
- * The best of some hosts for a new sandbox (decision 0082): those with capacity first, among them
+ * The best of some hosts for a new sandbox (decision 0102): those with capacity first, among them
  * those that handle the most of its disks, then by how full they are and by their `costOf`.
  * @returns at least one host
  * @throws AppError `not_enabled` when no host runs such sandboxes, `no_capacity` when none is large

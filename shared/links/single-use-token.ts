@@ -5,7 +5,7 @@ import { type Ring, signToken, verifyToken } from '../secrets.ts';
 /*
  * Tokens with which the parts of a cluster authenticate to each other. Each is accepted once and
  * for a few seconds only, so one that was read on its way cannot be used again
- * (docs/decisions/0020).
+ * (docs/decisions/0019).
  */
 
 export type Claims = Readonly<Record<string, unknown>>;

@@ -1,6 +1,6 @@
 /*
  * Time that only a test moves: timers, `Date`, `performance` and the host's monotonic clock for the
- * whole process, libraries included (decision 0031). What does not wait for a timer goes on as
+ * whole process, libraries included (decision 0029). What does not wait for a timer goes on as
  * ever.
  */
 import { syncBuiltinESMExports } from 'node:module';

@@ -1,6 +1,6 @@
 /*
  * Sandboxes under random requests, crashes and faults: everything that a caller was told stays true
- * (decision 0031). `npm run simulate -- --seed N` repeats one by hand.
+ * (decision 0029). `npm run simulate -- --seed N` repeats one by hand.
  */
 import anyTest from 'ava';
 import { describeRun } from './report.ts';

@@ -1,6 +1,6 @@
 /*
  * A host with its agent, callers and misfortunes, all in one process and by a clock of its own
- * (decision 0031). Every completion of something outside of the agent's memory, every request and
+ * (decision 0029). Every completion of something outside of the agent's memory, every request and
  * every fault is one step, and the seed decides which comes next.
  */
 import { interceptFailpoints } from '../../agent/system/failpoint.ts';

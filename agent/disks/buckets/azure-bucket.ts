@@ -24,6 +24,9 @@ import { GuardedAgent } from './guarded-agent.ts';
 import { keyBytesMaxBelow } from './key-names.ts';
 import { bucketLookup, refuseAddress } from './reachable-lookup.ts';
 
+// Keep @azure/storage-blob at 12.33: 12.34 brings Apache Arrow, 10 MB for listings in a form that
+// is not used here.
+
 /** The service sends checksums of ranges up to this size only. */
 const RANGE_BYTES = 4 * MiB;
 /** How many ranges of one object are fetched ahead of what is written to the file. */

@@ -18,7 +18,7 @@ export interface WriteTerms {
   /** The object that is there now, as the caller knows it. Any other refuses the write. */
   readonly replaced?: BucketObject | undefined;
   /**
-   * Kept with the object, by which a write whose answer was lost is known again (decision 0064).
+   * Kept with the object, by which a write whose answer was lost is known again (decision 0056).
    */
   readonly mark: string;
 }

@@ -42,7 +42,7 @@ const RESTS_MAX = 3;
 const COMPARED_BYTES_MAX = 64 * MiB;
 
 /**
- * Names what is uploaded to a path from now on; see decision 0064. Make the index durable after it.
+ * Names what is uploaded to a path from now on; see decision 0056. Make the index durable after it.
  */
 export function expectUpload(index: DiskIndex, path: string): string {
   const known = index.pendingMark(path);

@@ -25,7 +25,7 @@ const exportOf = ({ diskId, readOnly }: MachineMount, index: number): string =>
   );
 
 /**
- * The configuration of nfs-ganesha for one sandbox (decision 0042). Pure.
+ * The configuration of nfs-ganesha for one sandbox (decision 0047). Pure.
  * - The kernel's locks decide, which commands and other sandboxes take too. A server has no memory
  *   of its clients: after a restart or a pause a lock is lost, never granted again unseen
  *   (`Graceless`).

@@ -11,6 +11,10 @@ import type { SandboxContext } from './sandbox-context.ts';
 /*
  * The hook of a sandbox runs once in each copy that continues from memory, while all other
  * processes of the copy are frozen. Whatever becomes of it, they continue.
+ *
+ * Programs with random generators of their own (Node's OpenSSL, Python) draw the same numbers in
+ * each copy unless a hook tells them: Debian's cloud kernel has no driver for vmgenid, by which
+ * hypervisors announce a copy, and none of these programs listens to it.
  */
 
 /** Answers of a guest that is older than hooks. */

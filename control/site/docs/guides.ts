@@ -13,6 +13,7 @@ export interface Guide extends RenderedMarkdown {
   readonly group: 'Guides' | 'TypeScript client' | 'Architecture' | 'Project' | 'Decisions';
 }
 
+const INDEX = 'README.md';
 const PICTURES = 'docs/console';
 const PROJECT = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md'];
 
@@ -27,11 +28,13 @@ export async function readPictures(): Promise<{ url: string; bytes: Buffer }[]> 
   );
 }
 
-const markdownIn = async (directory: string): Promise<string[]> =>
-  (await readdir(join(root, directory)))
-    .filter((name) => name.endsWith('.md'))
-    .toSorted()
-    .map((name) => `${directory}/${name}`);
+/** By name, after the index of the directory. */
+async function markdownIn(directory: string): Promise<string[]> {
+  const names = (await readdir(join(root, directory))).filter((name) => name.endsWith('.md'));
+  const others = names.filter((name) => name !== INDEX).toSorted();
+  const ordered = names.includes(INDEX) ? [INDEX, ...others] : others;
+  return ordered.map((name) => `${directory}/${name}`);
+}
 
 function urlOf(file: string): string {
   const name = file.replace(/^docs\//u, '').replace(/\.md$/u, '');

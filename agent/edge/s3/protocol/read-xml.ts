@@ -2,7 +2,7 @@ import { S3Error } from './errors.ts';
 
 /*
  * Reads the documents of the S3 API: elements and text. Namespaces, attributes, comments and
- * processing instructions mean nothing in them. Decision 0104 says why no library does it.
+ * processing instructions mean nothing in them. Decision 0013 says why no library does it.
  */
 
 /** An element as callers read it: either text or child elements count, never both. */

@@ -7,7 +7,7 @@ import type { StoredPart } from './upload-files.ts';
 
 /*
  * The sizes of a multipart object's parts, and their checksums if there is space, in an extended
- * attribute of its file beside the record, so that they end with the file (docs/decisions/0044). A
+ * attribute of its file beside the record, so that they end with the file (docs/decisions/0013). A
  * head in JSON ends with a line feed; the sizes follow as runs of equal ones, each a size and a
  * count, as numbers of 7 bits per byte, the lowest first, with the highest bit set in all bytes but
  * the last. So 10,000 parts of 10,000 sizes take at most 60 KB of the 64 KiB that an attribute may

@@ -22,7 +22,7 @@ const UNUSED_MAX = 8;
  * parent stays, and has the same key. So `isOpen` is asked after the look, right before each
  * removal, and a template that it names stays. That knows nothing of other hosts, and a machine
  * that moves between hosts may be seen at neither: templates that hosts share are not evicted
- * (decision 0103).
+ * (decision 0084).
  */
 export async function evictTemplates(deps: TemplateEvictionDeps): Promise<void> {
   const { directory, neededKeys, isOpen } = deps;
