@@ -85,13 +85,14 @@ async function makeThings(api: ApiClient): Promise<Things> {
 }
 
 const type = async (page: ConsolePage): Promise<void> => {
-  await page.reads('[role=tabpanel] .xterm-rows', /[#$]/u);
-  await page.type(
-    'clear; uname -sr; nproc; df -h /mnt/data; head -3 /mnt/data/runs/*/results.csv\n',
-  );
-  await page.reads('[role=tabpanel] .xterm-rows', /run-3/u);
+  const rows = '[role=tabpanel] .xterm-rows';
+  await page.reads(rows, /[#$]/u);
+  await page.type('clear; ls -l /mnt/data\n');
+  await page.reads(rows, /README.md[^]*:\/#/u);
   await page.type('python3 /mnt/data/src/count.py </mnt/data/README.md\n');
-  await page.reads('[role=tabpanel] .xterm-rows', /# Training/u);
+  await page.reads(rows, /# Training data[^]*:\/#/u);
+  await page.type('tail -3 /mnt/data/runs/2026-11/results.csv\n');
+  await page.reads(rows, /run-40,/u);
 };
 
 const pictures = ({ disk, sandbox, webhook }: Things): Picture[] => [
