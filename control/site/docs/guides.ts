@@ -37,7 +37,7 @@ function groupOf(file: string): Guide['group'] {
 export async function readGuides(): Promise<Guide[]> {
   const files = [
     ...(await markdownIn('docs')),
-    ...(await markdownIn('docs/sdk')),
+    ...(await markdownIn('docs/sdk').catch(() => [])), // Set-up makes them.
     ...PROJECT,
     ...(await markdownIn('docs/decisions')),
   ];
