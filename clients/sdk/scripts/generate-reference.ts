@@ -70,12 +70,9 @@ try {
   const names = await readdir(fresh);
   const texts = new Map<string, string>();
   for (const name of names) {
-    // Anchors of table rows; control's pages show HTML as text.
-    const text = (await readFile(join(fresh, name), 'utf8')).replaceAll(
-      /<a id="[^"]*"><\/a> /gu,
-      '',
-    );
-    texts.set(name, text);
+    const text = await readFile(join(fresh, name), 'utf8');
+    // Control's pages show HTML, such as anchors of table rows, as text, and rule off headings.
+    texts.set(name, text.replaceAll(/<a id="[^"]*"><\/a> |^\*{3}\n\n/gmu, ''));
   }
   const anchors = new Map(
     [...texts].map(([name, text]) => [name, renderMarkdown(text, name, () => undefined).anchors]),
@@ -92,7 +89,7 @@ try {
     await replaceFile(join(target, name), linked);
   }
   for (const name of await readdir(target)) {
-    if (!texts.has(name)) await rm(join(target, name), { force: true });
+    if (name.endsWith('.md') && !texts.has(name)) await rm(join(target, name), { force: true });
   }
 } finally {
   await rm(fresh, { recursive: true });
