@@ -18,6 +18,7 @@ import { ClusterSettings, RedisSettings } from '../shared/settings/cluster-setti
 import { readSettings } from '../shared/settings/read-settings.ts';
 import { MINUTE_MS } from '../shared/units.ts';
 import { compile } from '../shared/validate.ts';
+import { describeSettings } from './describe-settings.ts';
 import { readFileIfExists, writePrivateFile } from './env-file.ts';
 import { inviteHost } from './host-invitation.ts';
 import { commands } from './local-paths.ts';
@@ -196,11 +197,15 @@ function parseRegion(text: string): string {
   throw new UsageError('a region is written <cloud>-<region>, e.g. aws-us-east-1');
 }
 
+function print(result: object): void {
+  const { json = false } = program.opts<{ json?: boolean }>();
+  process.stdout.write(`${JSON.stringify(result, null, json ? undefined : 2)}\n`);
+}
+
 /** Connects to the cluster that the environment names, and prints the work's result. */
 async function report(work: (cluster: Cluster) => Promise<object>): Promise<void> {
   const settings = readSettings(Settings, process.env);
   const { REGION: region, STORAGE_DIR: storageDir } = settings;
-  const { json = false } = program.opts<{ json?: boolean }>();
   const target = { redis: readRedisTarget(settings), region };
   const { redis, confirmation, close } = await openRedis(
     { ...target, confirmingReplicas: confirmingReplicas(settings) },
@@ -208,8 +213,7 @@ async function report(work: (cluster: Cluster) => Promise<object>): Promise<void
   );
   try {
     await confirmation.confirmed(async () => {
-      const result = await work({ directory: openDirectory(redis, region), storageDir });
-      process.stdout.write(`${JSON.stringify(result, null, json ? undefined : 2)}\n`);
+      print(await work({ directory: openDirectory(redis, region), storageDir }));
     });
   } finally {
     close();
@@ -393,6 +397,10 @@ addDiskCommands(program.command('disk').description('disks'));
 addHostCommands(program.command('host').description('hosts'));
 addSecretCommands(program.command('secrets').description('rotation of ENCRYPTION_KEY'));
 addBackupCommands(program);
+program
+  .command('settings')
+  .description('list all settings of control and agents')
+  .action(() => print(Object.fromEntries(describeSettings())));
 
 /** The command that these words name, or the group that lacks the rest of them. */
 function namedBy(words: readonly string[]): Command {

@@ -18,12 +18,16 @@ export async function writeEnvFile(path: string, env: Env): Promise<void> {
   await writePrivateFile(path, lines.join(''));
 }
 
+/** {@link replaceFile} with a file that its owner alone may read. */
+export const writePrivateFile = (path: string, text: string): Promise<void> =>
+  replaceFile(path, text, 0o600);
+
 /** Replaces the file atomically, and only when its text differs. */
-export async function writePrivateFile(path: string, text: string): Promise<void> {
+export async function replaceFile(path: string, text: string, mode = 0o644): Promise<void> {
   if ((await readFileIfExists(path)) === text) return;
   const temporary = `${path}.${process.pid}`;
   try {
-    await writeFile(temporary, text, { mode: 0o600, flush: true });
+    await writeFile(temporary, text, { mode, flush: true });
     await rename(temporary, path);
   } catch (error) {
     await rm(temporary, { force: true });

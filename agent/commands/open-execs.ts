@@ -17,13 +17,13 @@ import { paths } from '../system/paths.ts';
 import { bringExecImage, checkExecImage } from './exec-image.ts';
 import { ExecRegistry } from './exec-registry.ts';
 
-/** Settings of commands on disks (docs/operations.md, Agent). */
+/** Settings of commands on disks (docs/settings.md, Agent). */
 export interface ExecSettings {
   /** Root file system of the containers. */
   readonly defaultImageDir: string;
   /** Image of the containers, as a normalised reference; undefined: the default. */
   readonly execImage: string | undefined;
-  /** Links to the mount root that other clients expect (docs/operations.md, MOUNT_ALIASES). */
+  /** Links to the mount root that other clients expect (docs/settings.md, MOUNT_ALIASES). */
   readonly mountAliases: readonly string[];
   /** Commands that run at the same time. */
   readonly execSlots: number;

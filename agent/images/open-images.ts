@@ -19,7 +19,7 @@ import { type KnownRegistry, RegistryRules } from './registry-rules.ts';
 /** Size of root disks on a host that has no default root disk, whose size they take otherwise. */
 const DISK_BYTES = 32 * GiB;
 
-/** Settings of images (docs/operations.md, Agent). */
+/** Settings of images (docs/settings.md, Agent). */
 export interface ImageSettings {
   /** Root directory of the default image. */
   readonly defaultImageDir: string;

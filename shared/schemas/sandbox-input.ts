@@ -193,7 +193,9 @@ export const SandboxTimeout = Type.Object(
   },
   {
     title: 'SandboxTimeout',
-    documented: { anyOf: [{ required: ['timeout'] }, { required: ['idle_ttl_seconds'] }] },
+    documented: {
+      allOf: [{ anyOf: [{ required: ['timeout'] }, { required: ['idle_ttl_seconds'] }] }],
+    },
   },
 );
 export type SandboxTimeout = Type.Static<typeof SandboxTimeout>;

@@ -35,7 +35,7 @@ const placeSettings = {
     absolutePath({
       fallback: 'none: no TLS',
       description:
-        'certificate chain (PEM) of `AGENT_PORT`, which then speaks TLS alone ([TLS](#tls))',
+        'certificate chain (PEM) of `AGENT_PORT`, which then speaks TLS alone ([TLS](operations.md#tls))',
     }),
   ),
   AGENT_TLS_KEY: Type.Optional(
@@ -73,13 +73,13 @@ const placeSettings = {
     minimum: 0,
     maximum: TiB,
     description:
-      'below this much free space, of `STORAGE_DIR` or `AGENT_DATA_DIR`, commands on disks, new disks, and sandboxes that are to start are refused; below a quarter of it running commands on disks are ended. Guests write on until nothing is left: see [free space for sandboxes](#free-space-for-sandboxes)',
+      'below this much free space, of `STORAGE_DIR` or `AGENT_DATA_DIR`, commands on disks, new disks, and sandboxes that are to start are refused; below a quarter of it running commands on disks are ended. Guests write on until nothing is left: see [free space for sandboxes](operations.md#free-space-for-sandboxes)',
   }),
   STORAGE_FENCE_COMMAND: Type.Optional(
     absolutePath({
       fallback: 'none: hosts cannot be fenced',
       description:
-        "program that shuts the host whose id is its argument out of `STORAGE_DIR`, within 10 s, and exits with 0 once that is certain ([fencing](#fencing)). Of the agent's variables it has `PATH` and those that begin with `CEPH_`. The same on all hosts",
+        "program that shuts the host whose id is its argument out of `STORAGE_DIR`, within 10 s, and exits with 0 once that is certain ([fencing](operations.md#fencing)). Of the agent's variables it has `PATH` and those that begin with `CEPH_`. The same on all hosts",
     }),
   ),
   DISK_SIZE_BYTES: integer({
@@ -252,7 +252,7 @@ const ingressSettings = {
     absolutePath({
       fallback: 'none: no TLS',
       description:
-        'certificate chain (PEM) of `INGRESS_PORT`, which then speaks TLS alone ([TLS](#tls))',
+        'certificate chain (PEM) of `INGRESS_PORT`, which then speaks TLS alone ([TLS](operations.md#tls))',
     }),
   ),
   INGRESS_TLS_KEY: Type.Optional(

@@ -38,14 +38,14 @@ const redisSettings = {
     expected: 'host:port of each Sentinel, separated by commas',
     isFit: isHostAndPort,
     description:
-      'instead of `REDIS_URL`: the Sentinels that know the primary ([Redis that fails over](#redis-that-fails-over)). They and Redis speak TLS when `REDIS_TLS_CA` is set',
+      'instead of `REDIS_URL`: the Sentinels that know the primary ([Redis that fails over](operations.md#redis-that-fails-over)). They and Redis speak TLS when `REDIS_TLS_CA` is set',
   }),
   REDIS_CLUSTER_NODES: list({
     form: '`host:port`',
     expected: 'host:port of some nodes, separated by commas',
     isFit: isHostAndPort,
     description:
-      'instead of `REDIS_URL`: some nodes of a Redis Cluster, which tell of the others ([Redis Cluster](#redis-cluster)). All speak TLS when `REDIS_TLS_CA` is set',
+      'instead of `REDIS_URL`: some nodes of a Redis Cluster, which tell of the others ([Redis Cluster](operations.md#redis-cluster)). All speak TLS when `REDIS_TLS_CA` is set',
   }),
   REDIS_SENTINEL_NAME: Type.Optional(
     text({
@@ -107,13 +107,13 @@ const clusterSettings = {
     ...anySecret,
     setUp: 'made by set-up',
     description:
-      "the first signs the agents' links and control's requests to them, and seals queued jobs; each is accepted ([rotation](#rotation-of-secrets))",
+      "the first signs the agents' links and control's requests to them, and seals queued jobs; each is accepted ([rotation](operations.md#rotation-of-secrets))",
   }),
   CLUSTER_TLS_CERT: Type.Optional(
     absolutePath({
       fallback: 'none: no TLS',
       description:
-        'certificate chain (PEM) of this node for the internal ports, where it both serves and connects ([TLS](#tls)). With `CLUSTER_TLS_KEY` and `CLUSTER_TLS_CA`, or none of the three',
+        'certificate chain (PEM) of this node for the internal ports, where it both serves and connects ([TLS](operations.md#tls)). With `CLUSTER_TLS_KEY` and `CLUSTER_TLS_CA`, or none of the three',
     }),
   ),
   CLUSTER_TLS_KEY: Type.Optional(
@@ -138,7 +138,7 @@ const clusterSettings = {
     isFit: (value) => Buffer.from(value, 'base64').length === KEY_BYTES,
     setUp: 'made by set-up',
     description:
-      'the first seals disk tokens, credentials of buckets, secrets of webhooks and of network policies, and sessions of the console; each opens them ([rotation](#rotation-of-secrets)). If one is lost, what it has sealed cannot be opened again',
+      'the first seals disk tokens, credentials of buckets, secrets of webhooks and of network policies, and sessions of the console; each opens them ([rotation](operations.md#rotation-of-secrets)). If one is lost, what it has sealed cannot be opened again',
   }),
   LOG_LEVEL: Type.Enum(['info', 'fatal', 'error', 'warn', 'debug', 'trace', 'silent'], {
     default: 'info',
@@ -148,7 +148,7 @@ const clusterSettings = {
     absolutePath({
       fallback: 'standard output',
       description:
-        'file that the log is appended to. Within seconds of its being renamed or removed the log goes on in a new one ([logs](#logs))',
+        'file that the log is appended to. Within seconds of its being renamed or removed the log goes on in a new one ([logs](operations.md#logs))',
     }),
   ),
 };
@@ -180,7 +180,7 @@ const httpSettings = {
   TRUSTED_PROXIES: list({
     ...ADDRESSES,
     description:
-      "proxies whose `X-Forwarded-For` is believed, by control and agents: `allowedIps`, fair shares and logs then go by the client's address ([behind a proxy](#behind-a-proxy)). Others may send what they like",
+      "proxies whose `X-Forwarded-For` is believed, by control and agents: `allowedIps`, fair shares and logs then go by the client's address ([behind a proxy](operations.md#behind-a-proxy)). Others may send what they like",
   }),
   OBJECT_REQUESTS_MAX: Type.Optional(
     integer({
@@ -219,7 +219,7 @@ const httpSettings = {
     minimum: 1,
     maximum: GiB,
     description:
-      'a transfer that is slower on average is broken off, too; see [connections](#connections)',
+      'a transfer that is slower on average is broken off, too; see [connections](operations.md#connections)',
   }),
 };
 

@@ -26,7 +26,7 @@ export const ControlSettings = Type.Object({
     absolutePath({
       fallback: 'none: no TLS',
       description:
-        'certificate chain (PEM) of `CONTROL_PORT`, which then speaks TLS alone ([TLS](#tls))',
+        'certificate chain (PEM) of `CONTROL_PORT`, which then speaks TLS alone ([TLS](operations.md#tls))',
     }),
   ),
   CONTROL_TLS_KEY: Type.Optional(
@@ -51,7 +51,7 @@ export const ControlSettings = Type.Object({
     minimum: 0,
     maximum: 5 * MINUTE_MS,
     description:
-      'how long the node goes on serving after it was told to stop, while `/readyz` answers 503: load balancers take it out meanwhile ([upgrade](#upgrade)). `scripts/install` sets 5000',
+      'how long the node goes on serving after it was told to stop, while `/readyz` answers 503: load balancers take it out meanwhile ([upgrade](operations.md#upgrade)). `scripts/install` sets 5000',
   }),
   CONTROL_LINKED_HOSTS: integer({
     default: 1000,
@@ -77,7 +77,7 @@ export const ControlSettings = Type.Object({
     ...anySecret,
     setUp: 'made by set-up',
     description:
-      'the first signs share links and, by a key derived from it, connection URLs; all verify. The same on every control node; see [rotation](#rotation-of-secrets)',
+      'the first signs share links and, by a key derived from it, connection URLs; all verify. The same on every control node; see [rotation](operations.md#rotation-of-secrets)',
   }),
   INGRESS_ZONE: text({
     pattern: zonePattern,

@@ -3,8 +3,8 @@ import { LIMITS } from '../limits.ts';
 
 /*
  * Settings are described once, as TypeBox schemas: `readSettings` reads an environment by them, the
- * types of the configuration come from them, and scripts/generate-settings.ts makes the tables of
- * docs/operations.md from them. A setting without a default is required unless it is wrapped in
+ * types of the configuration come from them, and scripts/describe-settings.ts describes them in
+ * docs/settings.md. A setting without a default is required unless it is wrapped in
  * `Type.Optional`.
  */
 

@@ -73,7 +73,7 @@ export const suspectInEnvironment = (names: readonly string[]): string[] =>
 
 function problemOf(name: string): string {
   const similar = similarTo(name);
-  const hint = similar === undefined ? 'docs/operations.md lists all' : `did you mean ${similar}?`;
+  const hint = similar === undefined ? 'docs/settings.md lists all' : `did you mean ${similar}?`;
   return `${name} is no setting: ${hint}`;
 }
 

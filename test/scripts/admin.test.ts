@@ -50,6 +50,23 @@ async function admin<T>(t: ExecutionContext<{ stack: Stack }>, ...words: string[
   return JSON.parse(stdout) as T;
 }
 
+test('settings are listed without a cluster', async (t) => {
+  const { code, stdout } = await runWith({}, ['--json', 'settings']);
+  t.is(code, 0);
+  const parts = JSON.parse(stdout) as Record<string, { name: string }[]>;
+  t.deepEqual(parts['Scripts']?.[0], {
+    name: 'REDIS_PORT',
+    value: 'port',
+    default: 'required; set-up: 8720',
+    meaning: 'Redis of this checkout',
+  });
+  t.true(
+    Object.values(parts)
+      .flat()
+      .some(({ name }) => name === 'STORAGE_DIR'),
+  );
+});
+
 test.serial('an account, its keys and its regions, from nothing', async (t) => {
   const { stack } = t.context;
   const account = await admin<{ id: string; name: string }>(t, 'account', 'create', 'acme');

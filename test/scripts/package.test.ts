@@ -62,6 +62,8 @@ test('the package has all that the roles need and no secret, and dpkg installs a
     /^\S+ \S (?:test|bench|\.git|node_modules\/(?:ava|oxlint|typescript))(?:\/|$)/mu,
   );
   t.notRegex(files, /^\d*[2367] [fd] /mu);
+  t.regex(files, /docs\/sdk\/index\.md\n/u);
+  t.regex(files, /docs\/settings\.md\n/u);
   for (const name of ['CLUSTER_SECRET', 'ENCRYPTION_KEY', 'SIGNING_KEYS']) {
     const found = run('grep', '-rlF', required(own, name), lib).catch(() => '');
     t.is(await found, '', name);

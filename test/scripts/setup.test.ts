@@ -17,7 +17,8 @@ import { createSandbox, outputOf, removeSandbox } from '../helpers/sandboxes.ts'
 import { provideTemplates } from '../helpers/templates.ts';
 
 const COPIED = [
-  ...['agent', 'clients', 'control', 'docs', 'scripts', 'shared', '.local/console'],
+  ...['agent', 'clients', 'control', 'docs', 'scripts', 'shared'],
+  ...['.local/console', '.local/generated'],
   ...['Procfile', 'package.json', 'package-lock.json', 'tsconfig.json'],
 ];
 const PORTS = ['REDIS', 'CONTROL', 'CONTROL_INTERNAL', 'AGENT', 'AGENT_ADMIN', 'INGRESS'];

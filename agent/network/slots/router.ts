@@ -18,7 +18,7 @@ import { findUplink, joinUplink, makeUplink, removeUplink, type Uplink } from '.
 const PROXIED_ROUTES = 100;
 const REFRESH_MS = 30_000;
 
-/** Settings of guests' networks (docs/operations.md, Agent). */
+/** Settings of guests' networks (docs/settings.md, Agent). */
 export interface NetworkSettings {
   /** Resolvers; none: those of the host. */
   readonly resolvers: readonly string[];

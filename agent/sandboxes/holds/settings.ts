@@ -14,7 +14,7 @@ interface SharedStorageSettings {
   readonly keepBasesMs: number;
 }
 
-/** Settings of a host that runs sandboxes (docs/operations.md, Agent). */
+/** Settings of a host that runs sandboxes (docs/settings.md, Agent). */
 export interface SandboxSettings extends MachineSettings {
   readonly runtime: MicrovmSettings | ContainerSettings;
   /** Undefined: its sandboxes lie in its data directory and stay there. */

@@ -1,11 +1,12 @@
-/** Generates the types of the API from its routes; with --check, says whether they are current. */
-import { readFile, writeFile } from 'node:fs/promises';
+/** Generates src/generated/api.ts, the API's types, from its routes. */
+import { mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import openapiTS, { astToString, type OpenAPI3 } from 'openapi-typescript';
 import { openApiDocument } from '../../../control/http/openapi.ts';
 import { routes } from '../../../control/routes.ts';
+import { replaceFile } from '../../../scripts/env-file.ts';
 
-const target = new URL('../src/generated/api.ts', import.meta.url);
-const HEAD = '/* Generated from the routes of the API by `npm run generate`. Do not edit. */\n\n';
+const target = join(import.meta.dirname, '../src/generated');
 
 /**
  * Errors are classes of the client (src/errors.ts): their types by operation would be most of the
@@ -24,13 +25,6 @@ function withoutErrors(document: OpenAPI3): OpenAPI3 {
 
 const document = withoutErrors(openApiDocument(routes, 'https://berth.example') as OpenAPI3);
 // Fields with a default may be left out of a request.
-const text = HEAD + astToString(await openapiTS(document, { defaultNonNullable: false }));
-
-if (process.argv.includes('--check')) {
-  if (text !== (await readFile(target, 'utf8').catch(() => ''))) {
-    console.error('clients/sdk/src/generated/api.ts is not current: run npm run generate');
-    process.exitCode = 1;
-  }
-} else {
-  await writeFile(target, text);
-}
+const types = await openapiTS(document, { defaultNonNullable: false });
+await mkdir(target, { recursive: true });
+await replaceFile(join(target, 'api.ts'), astToString(types));

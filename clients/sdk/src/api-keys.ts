@@ -1,7 +1,6 @@
 import type { CallOptions, CreatingCallOptions, Http } from './http.ts';
-import type { components } from './generated/api.ts';
 import { Pages } from './pages.ts';
-import type { ApiKey, CreatedApiKey } from './types.ts';
+import type { ApiKey, CreateApiKey, CreatedApiKey, EndedWithKey } from './types.ts';
 
 const READ = { retry: 'repeatable' } as const;
 
@@ -15,10 +14,7 @@ export class ApiKeys {
   }
 
   /** @returns the key with its token, which is shown only here */
-  async create(
-    key: components['schemas']['CreateApiKey'],
-    options: CreatingCallOptions = {},
-  ): Promise<CreatedApiKey> {
+  async create(key: CreateApiKey, options: CreatingCallOptions = {}): Promise<CreatedApiKey> {
     const { data } = await this.#http.call({ retry: 'keyed' }, options, (client, init) =>
       client.POST('/api/tokens', { ...init, body: key }),
     );
@@ -37,10 +33,7 @@ export class ApiKeys {
   }
 
   /** Deletes a key. @returns the webhooks and public ports that ended with it */
-  async delete(
-    id: string,
-    options: CallOptions = {},
-  ): Promise<components['schemas']['EndedWithKey']> {
+  async delete(id: string, options: CallOptions = {}): Promise<EndedWithKey> {
     const { data } = await this.#http.call({ ...READ, isDeletion: true }, options, (client, init) =>
       client.DELETE('/api/tokens/{id}', { ...init, params: { path: { id } } }),
     );

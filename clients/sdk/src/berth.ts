@@ -1,16 +1,13 @@
 import { Account } from './account.ts';
 import { ApiKeys } from './api-keys.ts';
 import { Disks, EXEC_POLICY } from './disk.ts';
-import { type CreatingCallOptions, Http, type HttpOptions } from './http.ts';
+import { type BerthOptions, type CreatingCallOptions, Http } from './http.ts';
 import { Hosts } from './hosts.ts';
 import { Images } from './image.ts';
 import { Sandboxes } from './sandbox.ts';
 import { Snapshots } from './snapshot.ts';
 import { Webhooks } from './webhooks.ts';
 import type { ExecResult, RunMultiExec } from './types.ts';
-
-/** Where the API is, who calls it, and what counts for all calls that do not say otherwise. */
-export type BerthOptions = HttpOptions;
 
 /**
  * The account's disks, sandboxes and everything else behind one API key.

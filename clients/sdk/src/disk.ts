@@ -2,7 +2,6 @@ import { BerthError, ConnectionError } from './errors.ts';
 import { DiskFiles } from './files/disk-files.ts';
 import { serverEvents } from './files/server-events.ts';
 import type { CallOptions, CreatingCallOptions, Http } from './http.ts';
-import type { operations } from './generated/api.ts';
 import { Pages } from './pages.ts';
 import type {
   BucketMount,
@@ -16,12 +15,10 @@ import type {
   GrepMatch,
   GrepResult,
   MountCredentials,
+  NewDiskUser,
   RunGrep,
   ShareUrl,
 } from './types.ts';
-
-/** A user to be added: with a token of its own, or by its role. */
-export type NewDiskUser = operations['addDiskUser']['requestBody']['content']['application/json'];
 
 /** @internal Commands are held until they end, at most 290 s. */
 export const EXEC_POLICY = { retry: 'keyed', attemptMs: 300_000, timeoutMs: 330_000 } as const;

@@ -72,8 +72,8 @@ interface Answer<T> {
   readonly response: FetchAnswer;
 }
 
-/** Where and as whom calls are made. */
-export interface HttpOptions {
+/** Where the API is, who calls it, and what counts for all calls that do not say otherwise. */
+export interface BerthOptions {
   /** Where the API is, as in `https://berth.example`. */
   readonly baseUrl: string;
   /** `key-…`. Whoever has it can do everything with the account: keep it out of public pages. */
@@ -96,11 +96,11 @@ const BACKOFF_MAX_MS = 5_000;
 
 /** @internal Calls of the API: credentials, deadlines, repetitions, errors. */
 export class Http {
-  readonly #options: HttpOptions;
+  readonly #options: BerthOptions;
   readonly #baseUrl: string;
   readonly #client: ApiClient;
 
-  constructor(options: HttpOptions) {
+  constructor(options: BerthOptions) {
     this.#options = options;
     this.#baseUrl = options.baseUrl.replace(/\/+$/u, '');
     this.#client = createApiClient(this.#baseUrl, this.#credentials, (url, init) =>

@@ -54,7 +54,7 @@ export async function readGuides(): Promise<Guide[]> {
   const files = [
     ...(await markdownIn('docs')),
     ...(await markdownIn('docs/architecture')),
-    ...(await markdownIn('docs/sdk')),
+    ...(await markdownIn('docs/sdk').catch(() => [])), // Set-up makes them.
     ...PROJECT,
     ...(await markdownIn('docs/decisions')),
   ];

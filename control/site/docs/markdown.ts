@@ -24,6 +24,9 @@ export interface RenderedMarkdown {
 /** The page of a file of the repository, and the anchor in it; undefined when it has none. */
 type PageUrl = (path: string) => string | undefined;
 
+/** Deeper headings, such as the parameters of a method, begin no section of their own. */
+const LEVEL_MAX = 4;
+
 const markdown = createMarkdown({ html: false, linkify: false });
 
 /** The anchor that GitHub gives a heading. */
@@ -90,10 +93,11 @@ function leadLinks(tokens: readonly Token[], file: string, urlOf: PageUrl): stri
 function sectionsOf(tokens: readonly Token[], anchors: ReadonlyMap<Token, string>): Section[] {
   const sections: { title: string; anchor: string; level: number; text: string }[] = [];
   for (const [index, token] of tokens.entries()) {
-    if (token.type === 'heading_open') {
+    const level = Number(token.tag.slice(1));
+    if (token.type === 'heading_open' && level <= LEVEL_MAX) {
       const title = plainText(tokens[index + 1]?.children);
       const anchor = sections.length === 0 ? '' : (anchors.get(token) ?? '');
-      sections.push({ title, anchor, level: Number(token.tag.slice(1)), text: '' });
+      sections.push({ title, anchor, level, text: '' });
     } else if (token.type === 'inline' || token.type === 'fence') {
       const last = sections.at(-1);
       const text = token.type === 'fence' ? token.content : plainText(token.children);
