@@ -8,7 +8,7 @@ import { paths } from '../../scripts/local-paths.ts';
  * The version before this one; docs/decisions/0083 says which work side by side. It runs with this
  * one's npm packages, so it is the oldest that needs no others.
  */
-const COMMIT = '9dd37a53d11a63a0caaa2f526580f0611bd76326';
+const COMMIT = '87ea19e70928085a7fb045b72037b7a99d8ef778';
 const run = promisify(execFile);
 
 /**

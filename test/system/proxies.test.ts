@@ -135,7 +135,7 @@ for (const name of Object.keys(PROXIES) as ProxyName[]) {
     };
     // Signatures hold only if path, query and Host arrive as they were sent.
     const user = await newDiskUser(stack, api, { allowedIps: [ALLOWED] });
-    const sign = (method: string, key: string): Promise<string> =>
+    const sign = (method: 'GET' | 'PUT', key: string): Promise<string> =>
       presign(user, method, key, proxy.url);
     const key = 'a b/ü+%2F';
     t.is((await send(['PUT', await sign('PUT', key)], { body: LONG })).status, 200);
