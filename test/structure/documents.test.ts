@@ -1,4 +1,4 @@
-/* Documents stay short enough to be read, and git holds no picture that no page shows. */
+/* Documents stay short enough to be read, and name files and pictures that are there. */
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -24,6 +24,23 @@ test('the documents have as many words as can be read', async (t) => {
   t.true(all <= WORDS_MAX.all, `${all} words`);
   const readme = await wordsOf('README.md');
   t.true(readme <= WORDS_MAX['README.md'], `${readme} words`);
+});
+
+/** Files in backquotes: whole paths, or the end of one. */
+const namedFiles = (text: string): string[] =>
+  [...text.matchAll(/`([\w./-]+\.(?:tsx?|c|h|sql|mk|sh))`/gu)].map(([, name = '']) => name);
+
+test('each file of the sources that a page names is there', async (t) => {
+  const files = await tracked('*');
+  const missing: string[] = [];
+  for (const page of await tracked('*.md')) {
+    const names = namedFiles(await readFile(join(root, page), 'utf8'));
+    const unknown = names.filter(
+      (name) => !files.some((file) => file === name || file.endsWith(`/${name}`)),
+    );
+    missing.push(...unknown.map((name) => `${page}: ${name}`));
+  }
+  t.deepEqual(missing, ['README.md: first.ts']); // The reader's own file.
 });
 
 test('each picture is shown by a page', async (t) => {
