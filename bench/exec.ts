@@ -5,8 +5,6 @@ import { Stack } from '../test/helpers/stack.ts';
 import { type BareRunc, contentsOf, prepareBareRunc } from './bare-runc.ts';
 import { machineBusyMs, processorMs, residentMiB } from './process-usage.ts';
 import { benchExecFloor } from './exec-floor.ts';
-import { benchExecGrowth } from './exec-growth.ts';
-import { benchCallPhases } from './call-phases.ts';
 import { benchRead } from './read.ts';
 import {
   alternate,
@@ -159,21 +157,16 @@ async function benchMemory(stack: Stack, exec: Exec): Promise<void> {
   }
 }
 
-const PARTS = ['paced', 'floor', 'drained', 'memory', 'read', 'growth'] as const;
+const PARTS = ['paced', 'floor', 'drained', 'memory', 'read'] as const;
 
-/** `npm run bench -- exec [--phases] [--only paced,floor,drained,memory,read,growth]` */
+/** `npm run bench -- exec [--only paced,floor,drained,memory,read]` */
 export async function benchExec(args: readonly string[]): Promise<void> {
   const { values } = parseArgs({
     args: [...args],
     options: {
-      phases: { type: 'boolean', default: false },
       only: { type: 'string', default: PARTS.join(',') },
     },
   });
-  if (values.phases) {
-    const body = { command: 'true' };
-    return benchCallPhases({ name: 'exec of `true`', operation: 'exec', body });
-  }
   const only = new Set(values.only.split(','));
   const unknown = [...only].find((part) => !PARTS.some((known) => known === part));
   if (unknown !== undefined) throw new Error(`there is no part ${unknown}`);
@@ -190,7 +183,6 @@ export async function benchExec(args: readonly string[]): Promise<void> {
   } finally {
     await stack.stop();
   }
-  if (only.has('growth')) await benchExecGrowth(plainExec);
 }
 
 async function benchOneCaller(

@@ -9,7 +9,6 @@ import { createDisk, exec } from '../test/helpers/disks.ts';
 import { diskContents } from '../test/helpers/host.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { GiB, MiB } from '../shared/units.ts';
-import { benchCallPhases } from './call-phases.ts';
 import {
   alternate,
   median,
@@ -241,16 +240,13 @@ async function benchParts(parts: ReadonlySet<Part>): Promise<void> {
   }
 }
 
-/** `npm run bench -- grep [--phases] [--only scan,empty,stop,deadline,memory]` */
+/** `npm run bench -- grep [--only scan,empty,stop,deadline,memory]` */
 export async function benchGrep(args: readonly string[]): Promise<void> {
   const { values } = parseArgs({
     args: [...args],
     options: {
-      phases: { type: 'boolean', default: false },
       only: { type: 'string', default: PARTS.join(',') },
     },
   });
-  if (!values.phases) return benchParts(readParts(values.only));
-  const body = { directory: '', pattern: rare, recursive: true };
-  return benchCallPhases({ name: 'search of an empty disk', operation: 'grep', body });
+  return benchParts(readParts(values.only));
 }

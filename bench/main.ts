@@ -1,48 +1,35 @@
 import { parseArgs } from 'node:util';
 import { Stack } from '../test/helpers/stack.ts';
 import { benchBucket } from './bucket.ts';
-import { benchCli } from './cli.ts';
-import { benchConfirmation } from './confirmation.ts';
-import { benchConsole } from './console.ts';
 import { benchContainerSandbox } from './container-sandbox.ts';
 import { benchExec } from './exec.ts';
 import { benchFiles } from './files.ts';
 import { benchGrep } from './grep.ts';
 import { benchImage } from './image.ts';
 import { benchIngress } from './ingress.ts';
-import { benchLists } from './lists.ts';
 import { benchMount } from './mount.ts';
 import { benchNetwork } from './network.ts';
 import { benchObjects } from './objects.ts';
 import { benchProcess } from './process.ts';
-import { benchProfile } from './profile.ts';
-import { benchRegion } from './region.ts';
 import { runAll } from './run-all.ts';
 import { benchSandbox } from './sandbox.ts';
 import { benchSnapshot } from './snapshot.ts';
-import { benchTracing } from './tracing.ts';
 
 /** Each benchmark prints its figures beside those of a baseline that ran in alternating rounds. */
 const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void>>> = {
   bucket: benchBucket,
-  cli: benchCli,
-  confirmation: benchConfirmation,
-  console: benchConsole,
   'container-sandbox': benchContainerSandbox,
   exec: benchExec,
   files: benchFiles,
   grep: benchGrep,
   image: benchImage,
   ingress: benchIngress,
-  lists: benchLists,
   mount: benchMount,
   network: benchNetwork,
   objects: benchObjects,
   process: benchProcess,
-  region: benchRegion,
   sandbox: benchSandbox,
   snapshot: benchSnapshot,
-  tracing: benchTracing,
 };
 
 const LIMITS = { eachMs: 15 * 60_000, endMs: 2 * 60_000 } as const;
@@ -74,10 +61,8 @@ const [name = '', ...args] = process.argv.slice(2);
 const bench = benches[name];
 if (name === 'all') {
   await benchAll(args);
-} else if (name === 'profile') {
-  await benchProfile(args);
 } else if (bench === undefined) {
-  const names = ['all', 'profile', ...Object.keys(benches)].join('|');
+  const names = ['all', ...Object.keys(benches)].join('|');
   process.stderr.write(`usage: npm run bench -- <${names}> [flags]\n`);
   process.exitCode = 1;
 } else {

@@ -1,6 +1,5 @@
 import assert from 'node:assert';
 import { logEvents, makeTemplate, type SandboxBench, untilRested } from './sandbox-bench.ts';
-import { printPhases, readPhases } from './sandbox-phases.ts';
 import { printRows } from './statistics.ts';
 
 const MEM_SIZE_MIB = 256;
@@ -74,7 +73,4 @@ export async function benchBurst(bench: SandboxBench): Promise<void> {
     samples: starts.map(({ outputMs }) => outputMs),
   }));
   printRows('each of them', rows, 'ms');
-  printPhases('at once, by phase', await readPhases(bench, first.starts));
-  printPhases('again, by phase', await readPhases(bench, again.starts));
-  printPhases('in turn, by phase', await readPhases(bench, inTurn));
 }

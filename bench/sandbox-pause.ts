@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { run } from '../agent/system/spawn.ts';
 import { besideBoots, newSandbox, type SandboxBench, sandboxDirectory } from './sandbox-bench.ts';
-import { printPhases, readResumes } from './sandbox-phases.ts';
 import { median, printComparison, printRows, timed } from './statistics.ts';
 import { MiB } from '../shared/units.ts';
 
@@ -67,7 +66,6 @@ export async function benchPause(bench: SandboxBench): Promise<void> {
     ...options,
     target: '≤ 0.03',
   });
-  printPhases('where the time of these resumes went, in the agent', await readResumes(bench));
 }
 
 /** Pause of a guest that filled much of its memory, beside a copy of as many bytes. */

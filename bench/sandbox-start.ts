@@ -1,7 +1,6 @@
 import assert from 'node:assert';
 import type { BareTimes } from './bare-qemu.ts';
 import { besideBoots, type SandboxBench } from './sandbox-bench.ts';
-import { printPhases, readPhases } from './sandbox-phases.ts';
 import { printComparison } from './statistics.ts';
 
 const COLD_TARGETS = { runningMs: '≤ 1.15', outputMs: '≤ 1.15' } as const;
@@ -39,5 +38,4 @@ export async function benchStart(bench: SandboxBench): Promise<void> {
     const options = { unit: 'ms', target: targets[key] };
     printComparison(heading, { ours: of(ours), baseline: of(boots) }, names, options);
   }
-  printPhases('where the time of these starts went', await readPhases(bench, ours));
 }

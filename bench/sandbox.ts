@@ -12,11 +12,9 @@ import { SandboxCalls } from './sandbox-calls.ts';
 import { benchExec } from './sandbox-exec.ts';
 import { benchFloor } from './sandbox-floor.ts';
 import { benchFork } from './sandbox-fork.ts';
-import { benchGrowth } from './sandbox-growth.ts';
 import { benchGuestAgent, benchMemory } from './sandbox-memory.ts';
 import { benchDirtyPause, benchPause } from './sandbox-pause.ts';
 import { benchStart } from './sandbox-start.ts';
-import { benchTtl } from './sandbox-ttl.ts';
 
 const MEM_SIZE_MIB = { usual: 2048, cold: 256 } as const;
 /** More than the host has: most of these sandboxes use little of their memory. */
@@ -31,8 +29,6 @@ const parts: Readonly<Record<string, (bench: SandboxBench) => Promise<void>>> = 
   memory: benchMemory,
   burst: benchBurst,
   floor: benchFloor,
-  growth: benchGrowth,
-  ttl: benchTtl,
   guest: benchGuestAgent,
 };
 /** The parts that make sense when machines boot instead of starting from a template. */

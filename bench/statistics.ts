@@ -10,7 +10,7 @@ export interface Finding {
 }
 
 /** Tells the process that runs all benchmarks, if this one is part of that. */
-export const report = (finding: Finding): void => void process.send?.(finding);
+const report = (finding: Finding): void => void process.send?.(finding);
 
 const NAME_WIDTH = 28;
 
@@ -20,7 +20,7 @@ const summary = (samples: readonly number[]) => ({
 });
 
 /** The value below which the given share of the sorted samples lies. */
-export function quantile(samples: readonly number[], share: number): number {
+function quantile(samples: readonly number[], share: number): number {
   const sorted = [...samples].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
 }
