@@ -1,21 +1,16 @@
-import { type ChildProcess, spawn } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdir, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { slotNamespaces } from '../agent/network/slots/slot-namespace.ts';
-import { planSlot, type SlotPlan } from '../agent/network/slots/slot.ts';
-import { guestNetwork } from '../agent/machines/qemu/memory/guest-network.ts';
 import { GuestChannel } from '../agent/machines/guest-link/guest-channel.ts';
+import type { SlotPlan } from '../agent/network/slots/slot.ts';
 import { run } from '../agent/system/spawn.ts';
-import { newHostId } from '../shared/ids.ts';
+import { BareSlot, firstOutput, whileRunning } from './bare-slot.ts';
+import { ending } from './ending.ts';
 
 const BOOT_MS_MAX = 120_000;
-const CONNECT_EVERY_MS = 2;
 
-export type Accelerator = 'kvm' | 'tcg';
+type Accelerator = 'kvm' | 'tcg';
 
 /** The parts that a bare machine is started from: the same as those of the sandboxes beside it. */
 export interface BareParts {
@@ -33,7 +28,7 @@ export interface BareParts {
  * instead of taken from the product, so that every later gain or loss of the product shows. x86_64
  * only.
  */
-function frozenArguments(parts: BareParts, slot: SlotPlan, overlay: string): string[] {
+function frozenArguments(parts: BareParts, { tap, guestMac }: SlotPlan, overlay: string): string[] {
   const { guestDir, rootDisk, accelerator, memSizeMib, directory } = parts;
   const isEmulated = accelerator === 'tcg';
   const kernelLine =
@@ -58,8 +53,8 @@ function frozenArguments(parts: BareParts, slot: SlotPlan, overlay: string): str
     ...['-append', kernelLine],
     ...layers.flatMap((layer) => ['-blockdev', JSON.stringify(layer)]),
     ...['-device', 'virtio-blk-pci,drive=root,addr=2,write-cache=on,werror=enospc,rerror=report'],
-    ...['-netdev', `tap,id=net,ifname=${slot.tap},script=no,downscript=no`],
-    ...['-device', `virtio-net-pci,netdev=net,addr=3,romfile=,mac=${slot.guestMac}`],
+    ...['-netdev', `tap,id=net,ifname=${tap},script=no,downscript=no`],
+    ...['-device', `virtio-net-pci,netdev=net,addr=3,romfile=,mac=${guestMac}`],
     ...['-chardev', `socket,id=monitor,path=${directory}/monitor,server=on,wait=off`],
     ...['-mon', 'chardev=monitor,mode=control'],
     ...['-chardev', `socket,id=guest,path=${directory}/guest,server=on,wait=off`],
@@ -85,57 +80,54 @@ export interface BareMachine extends AsyncDisposable {
   readonly times: BareTimes;
 }
 
-const CLOSED = slotNamespaces({ guestLink: 'tap', routerOf: undefined });
-
 /**
  * The baseline of a sandbox's start: qemu-img, QEMU, and a conversation with the guest agent; no
  * confinement, no journal, no API. Its network namespace is made beforehand.
  */
 export class BareQemu implements AsyncDisposable {
   readonly #parts: BareParts;
-  readonly #slot: SlotPlan;
+  readonly #slot: BareSlot;
 
-  private constructor(parts: BareParts, slot: SlotPlan) {
+  private constructor(parts: BareParts, slot: BareSlot) {
     this.#parts = parts;
     this.#slot = slot;
   }
 
   static async prepare(parts: BareParts): Promise<BareQemu> {
-    const slot = planSlot(newHostId(), 0);
-    await mkdir(parts.directory, { recursive: true });
-    await CLOSED.make(slot);
-    return new BareQemu(parts, slot);
+    return new BareQemu(parts, await BareSlot.make(parts.directory));
   }
 
   /** A cold boot. */
-  async run(signal: AbortSignal): Promise<BareTimes> {
-    await using machine = await this.start(signal);
+  async run(): Promise<BareTimes> {
+    await using machine = await this.start();
     machine.channel.close();
     return machine.times;
   }
 
   /** Boots a machine until a first command has put something out. */
-  async start(signal: AbortSignal): Promise<BareMachine> {
-    signal.throwIfAborted();
+  async start(): Promise<BareMachine> {
+    ending.throwIfAborted();
     const { directory, rootDisk } = this.#parts;
     const beganAt = performance.now();
     const overlay = join(directory, 'root.qcow2');
     await run('qemu-img', ['create', '-q', '-f', 'qcow2', '-b', rootDisk, '-F', 'raw', overlay]);
-    const child = this.#startQemu(overlay);
+    const args = frozenArguments(this.#parts, this.#slot.plan, overlay);
+    const child = this.#slot.spawn('qemu-system-x86_64', args);
     const exited = once(child, 'exit');
     const kill = (): void => void child.kill('SIGKILL');
-    signal.addEventListener('abort', kill);
+    ending.addEventListener('abort', kill);
     const end = async (): Promise<void> => {
-      signal.removeEventListener('abort', kill);
+      ending.removeEventListener('abort', kill);
       kill();
       await exited;
       await rm(overlay);
     };
     try {
-      const stream = await connectWhenThere(join(directory, 'guest'), child);
-      const { channel } = await GuestChannel.open(stream, { timeoutMs: BOOT_MS_MAX });
+      const socket = await whileRunning(child, () => connected(join(directory, 'guest')));
+      const { channel } = await GuestChannel.open(socket, { timeoutMs: BOOT_MS_MAX });
       const runningMs = performance.now() - beganAt;
-      await firstOutput(channel, this.#slot);
+      await this.#slot.configure(channel);
+      await firstOutput(channel, 'echo ready');
       const outputMs = performance.now() - beganAt;
       return { channel, times: { runningMs, outputMs }, [Symbol.asyncDispose]: end };
     } catch (error) {
@@ -144,57 +136,13 @@ export class BareQemu implements AsyncDisposable {
     }
   }
 
-  #startQemu(overlay: string): ChildProcess {
-    const args = frozenArguments(this.#parts, this.#slot, overlay);
-    const within = [`--net=/run/netns/${this.#slot.namespace}`, 'qemu-system-x86_64'];
-    return spawn('nsenter', [...within, ...args], {
-      stdio: ['ignore', 'ignore', 'inherit'],
-      detached: true, // Ctrl-C in the terminal must reach the benchmark only.
-    });
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await CLOSED.remove(this.#slot);
-    await rm(this.#parts.directory, { recursive: true, force: true });
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#slot[Symbol.asyncDispose]();
   }
 }
 
-async function connectWhenThere(path: string, child: ChildProcess): Promise<Socket> {
-  while (child.exitCode === null && child.signalCode === null) {
-    const socket = connect(path);
-    try {
-      await once(socket, 'connect');
-      return socket;
-    } catch {
-      await sleep(CONNECT_EVERY_MS);
-    }
-  }
-  throw new Error('QEMU ended before it listened');
-}
-
-async function firstOutput(channel: GuestChannel, slot: SlotPlan): Promise<void> {
-  const output = once(channel, 'output');
-  await channel.configure({
-    hostname: 'bare',
-    machineId: randomUUID(),
-    bootId: randomUUID(),
-    network: guestNetwork(slot),
-    rootDisk: { device: '/dev/vda', type: 'ext4' },
-    directory: '/root',
-    user: '',
-    environment: {},
-  });
-  await channel.start({
-    id: randomUUID(),
-    command: 'echo ready',
-    environment: {},
-    directory: '',
-    user: '',
-    terminal: undefined,
-    stdin: false,
-    isFollowed: true,
-    isAttachable: false,
-    timeoutMs: undefined,
-  });
-  await output;
+async function connected(path: string): Promise<Socket> {
+  const socket = connect(path);
+  await once(socket, 'connect');
+  return socket;
 }

@@ -1,15 +1,12 @@
-import { type ChildProcess, spawn } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
+import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync } from 'node:fs';
-import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
+import { readdir, readFile, rm } from 'node:fs/promises';
 import { Socket } from 'node:net';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { GuestChannel } from '../agent/machines/guest-link/guest-channel.ts';
 import { connectSocket } from '../agent/machines/shim/connect-socket.ts';
 import { addRootDisk } from '../agent/machines/qemu/disk/root-disk.ts';
-import { guestNetwork } from '../agent/machines/qemu/memory/guest-network.ts';
 import { continueMachine, loadDevices } from '../agent/machines/qemu/memory/machine-state.ts';
 import type { Template } from '../agent/machines/qemu/memory/template.ts';
 import {
@@ -20,18 +17,17 @@ import {
   RAM_PATH,
 } from '../agent/machines/qemu/process/qemu-arguments.ts';
 import { QmpClient } from '../agent/machines/qemu/process/qmp-client.ts';
-import { slotNamespaces } from '../agent/network/slots/slot-namespace.ts';
-import { planSlot, type SlotPlan } from '../agent/network/slots/slot.ts';
 import { holesPath, native } from '../agent/native/native.ts';
-import { newHostId } from '../shared/ids.ts';
+import { BareSlot, firstOutput, whileRunning } from './bare-slot.ts';
 
 const GUEST_MS_MAX = 60_000;
-const CONNECT_EVERY_MS = 1;
 const LAYER = 'root.qcow2';
-const CLOSED = slotNamespaces({ guestLink: 'tap', routerOf: undefined });
 
-/** The steps of a restore, each with the milliseconds that it took. */
-export type Steps = Record<'start' | 'restore' | 'configure' | 'first command' | 'next', number>;
+/** The steps of a restore. */
+export const STEPS = ['start', 'restore', 'configure', 'first command', 'next'] as const;
+
+/** Milliseconds of each. */
+type Steps = Record<(typeof STEPS)[number], number>;
 
 /** Processor time of all threads of a process in milliseconds, to the nanosecond. */
 async function threadsMs(pid: number): Promise<number> {
@@ -45,52 +41,27 @@ async function threadsMs(pid: number): Promise<number> {
   );
 }
 
-async function retry<T>(child: ChildProcess, attempt: () => Promise<T>): Promise<T> {
-  for (;;) {
-    try {
-      return await attempt();
-    } catch (error) {
-      if (child.exitCode !== null || child.signalCode !== null) throw error;
-      await sleep(CONNECT_EVERY_MS);
-    }
-  }
-}
-
-async function runOnce(channel: GuestChannel): Promise<void> {
-  const id = randomUUID();
-  const output = once(channel, 'output');
-  const place = { environment: {}, directory: '', user: '', timeoutMs: undefined };
-  const streams = { terminal: undefined, stdin: false, isFollowed: true, isAttachable: false };
-  await channel.start({ id, command: 'echo ready', ...place, ...streams });
-  await output;
-}
-
 /**
  * QEMU restored from a template with the arguments of sandboxes, and a conversation with the guest
  * agent: no confinement, no shim, no journal, no API. Below this no creation without a prewarmed VM
  * can come. One machine at a time; its network namespace is made beforehand.
  */
 export class BareRestore implements AsyncDisposable {
-  readonly #directory: string;
   readonly #rootDisk: string;
-  readonly #slot: SlotPlan;
+  readonly #slot: BareSlot;
 
-  private constructor(directory: string, rootDisk: string, slot: SlotPlan) {
-    this.#directory = directory;
+  private constructor(rootDisk: string, slot: BareSlot) {
     this.#rootDisk = rootDisk;
     this.#slot = slot;
   }
 
   static async prepare(directory: string, rootDisk: string): Promise<BareRestore> {
-    const slot = planSlot(newHostId(), 0);
-    await mkdir(directory, { recursive: true });
-    await CLOSED.make(slot);
-    return new BareRestore(directory, rootDisk, slot);
+    return new BareRestore(rootDisk, await BareSlot.make(directory));
   }
 
   /** @returns the steps in processor time of QEMU, and what they took together by the clock */
   async run(template: Template, memSizeMib: number): Promise<{ steps: Steps; wallMs: number }> {
-    const directory = this.#directory;
+    const { directory } = this.#slot;
     await addRootDisk(directory, LAYER, this.#rootDisk, process.getuid?.() ?? 0);
     const [readFd, writeFd] = native.pipe();
     const devices = native.newMemory('bench-devices', 4096);
@@ -101,7 +72,7 @@ export class BareRestore implements AsyncDisposable {
     const exited = once(child, 'exit');
     try {
       const pid = child.pid ?? 0;
-      const monitor = await retry(child, () => QmpClient.open(join(directory, 'monitor')));
+      const monitor = await whileRunning(child, () => QmpClient.open(join(directory, 'monitor')));
       const marks = [0, await threadsMs(pid)];
       const mark = async (): Promise<void> => void marks.push(await threadsMs(pid));
       await loadDevices({ pid, monitor }, incoming, template.devices);
@@ -109,23 +80,17 @@ export class BareRestore implements AsyncDisposable {
       const socket = connectSocket(join(directory, 'guest'));
       const { channel } = await GuestChannel.open(socket, { timeoutMs: GUEST_MS_MAX });
       await mark();
-      await this.#configure(channel);
+      await this.#slot.configure(channel);
       await mark();
-      await runOnce(channel);
+      await firstOutput(channel, 'echo ready');
       const wallMs = performance.now() - beganAt;
       await mark();
-      await runOnce(channel);
+      await firstOutput(channel, 'echo ready');
       await mark();
       channel.close();
       monitor.close();
-      const took = (index: number): number => (marks[index] ?? 0) - (marks[index - 1] ?? 0);
-      const steps: Steps = {
-        start: took(1),
-        restore: took(2),
-        configure: took(3),
-        'first command': took(4),
-        next: took(5),
-      };
+      const took = STEPS.map((name, i) => [name, (marks[i + 1] ?? 0) - (marks[i] ?? 0)]);
+      const steps = Object.fromEntries(took) as Steps;
       return { steps, wallMs };
     } finally {
       child.kill('SIGKILL');
@@ -138,19 +103,10 @@ export class BareRestore implements AsyncDisposable {
     }
   }
 
-  #configure(channel: GuestChannel): Promise<void> {
-    return channel.configure({
-      ...{ hostname: 'bare', machineId: randomUUID(), bootId: randomUUID() },
-      ...{ directory: '/root', user: '', environment: {} },
-      network: guestNetwork(this.#slot),
-      rootDisk: { device: '/dev/vda', type: 'ext4' },
-    });
-  }
-
   /** @param passed the descriptors from {@link QEMU_FD.passed} on */
   #start(memSizeMib: number, passed: readonly number[]): ChildProcess {
-    const { namespace, tap, guestMac: mac } = this.#slot;
-    const directory = this.#directory;
+    const { directory, plan } = this.#slot;
+    const { tap, guestMac: mac } = plan;
     const args = qemuArguments({
       ...{ architecture: 'x64', accelerator: 'tcg', name: 'bare', vcpuCount: 1, memSizeMib },
       memory: { kind: 'file', path: RAM_PATH, isShared: false },
@@ -165,16 +121,13 @@ export class BareRestore implements AsyncDisposable {
         .replace(`${QEMU_PATH.disks}/`, `${directory}/`),
     );
     const nothing = Array.from({ length: QEMU_FD.passed - 3 }, () => 'ignore' as const);
-    const within = [`--net=/run/netns/${namespace}`, qemuProgram('x64')];
-    return spawn('nsenter', [...within, ...here], {
+    return this.#slot.spawn(qemuProgram('x64'), here, {
       stdio: ['ignore', 'ignore', 'inherit', ...nothing, ...passed],
       env: { ...process.env, LD_PRELOAD: holesPath },
-      detached: true, // Ctrl-C in the terminal must reach the benchmark only.
     });
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    await CLOSED.remove(this.#slot);
-    await rm(this.#directory, { recursive: true, force: true });
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#slot[Symbol.asyncDispose]();
   }
 }

@@ -8,15 +8,13 @@ import { detectCgroups } from '../agent/system/cgroup.ts';
 import { readHiddenPaths } from '../agent/machines/oci/hidden-paths.ts';
 import { mountScratch, removeScratch, scratchPaths } from '../agent/commands/scratch.ts';
 import { readSeccomp } from '../agent/machines/oci/seccomp.ts';
-import { diskContents } from '../test/helpers/host.ts';
 import type { Stack } from '../test/helpers/stack.ts';
 import { GiB } from '../shared/units.ts';
 
-export interface BareRunc {
+export interface BareRunc extends AsyncDisposable {
   run(): Promise<void>;
   /** Runs it to its end. @returns milliseconds until it put something out */
   firstOutputMs(): Promise<number>;
-  dispose(): Promise<void>;
 }
 
 async function ended(runc: ChildProcess): Promise<void> {
@@ -25,22 +23,10 @@ async function ended(runc: ChildProcess): Promise<void> {
 }
 
 /**
- * The baseline of an exec: `runc run` with the agent's own bundle, except for the user namespace,
- * on a disk that is already mounted, with the command as its first process. Its root is mounted
- * beforehand.
+ * The baseline of an exec and of a container: `runc run` with the agent's own bundle, except for
+ * the user namespace, with the command as its first process. Its root is mounted beforehand.
+ * @param options.mountPath where a disk is mounted already
  */
-export async function prepareBareRunc(
-  stack: Stack,
-  diskId: string,
-  name: string,
-): Promise<BareRunc> {
-  return prepareRunc(stack, { name, mountPath: contentsOf(stack, diskId), command: 'true' });
-}
-
-/** Where the stack's agent mounts what callers see of a disk. */
-export const contentsOf = diskContents;
-
-/** The same with any command and any directory where a disk would be mounted. */
 export async function prepareRunc(
   stack: Stack,
   {
@@ -85,7 +71,7 @@ export async function prepareRunc(
       await over;
       return ms;
     },
-    async dispose() {
+    async [Symbol.asyncDispose]() {
       await removeScratch(directory);
       await rm(runcRoot, { recursive: true, force: true });
     },

@@ -3,7 +3,6 @@ import { createWriteStream } from 'node:fs';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { parseArgs } from 'node:util';
 import { GetObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
 import type { ApiClient } from '../test/helpers/api.ts';
 import { createBucketDisk, LOOPBACK_BUCKETS } from '../test/helpers/buckets.ts';
@@ -11,30 +10,17 @@ import { createDisk, exec } from '../test/helpers/disks.ts';
 import { diskContents } from '../test/helpers/host.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { type DiskUser, newDiskUser } from '../test/helpers/tools.ts';
+import { readFlags } from './flags.ts';
 import { alternate, printComparison, printFigures, timed } from './statistics.ts';
 import { GiB } from '../shared/units.ts';
 
-const SMALL_FILES = 10_000;
 const WRITTEN_FILES = 100;
 
 interface Flags {
   readonly rounds: number;
   readonly mib: number;
-  readonly only: ReadonlySet<string>;
-}
-
-function readFlags(args: readonly string[]): Flags {
-  const { values } = parseArgs({
-    args: [...args],
-    options: {
-      rounds: { type: 'string', default: '5' },
-      mib: { type: 'string', default: '256' },
-      only: { type: 'string', default: 'cold,warm,grep,write' },
-    },
-  });
-  const [rounds, mib] = [Number(values.rounds), Number(values.mib)];
-  assert(rounds >= 1 && mib >= 1, '--rounds, --mib: numbers from 1 on');
-  return { rounds, mib, only: new Set(values.only.split(',')) };
+  /** How many small ones. */
+  readonly files: number;
 }
 
 /** A disk on a bucket and a plain one of one stack; the bucket is a disk of another stack. */
@@ -78,9 +64,8 @@ async function benchCold(bench: Bench): Promise<void> {
       createWriteStream(join(directory, key), { flush: true }),
     );
   };
-  await alternate(1, ours, baseline);
   const rate = (ms: number): number => mib / (ms / 1000);
-  const times = await alternate(rounds, ours, baseline);
+  const times = await alternate(rounds, ours, baseline, 1);
   printComparison(
     `cold sequential read of ${mib} MiB, ${rounds} alternating rounds`,
     { ours: times.ours.map(rate), baseline: times.baseline.map(rate) },
@@ -94,9 +79,9 @@ async function benchCold(bench: Bench): Promise<void> {
 
 /** The same files on both disks, by which the one on the bucket has them all at hand. */
 async function makeSmall(bench: Bench): Promise<Bench> {
-  const { api, bucket, plain, mib } = bench;
+  const { api, bucket, plain, mib, files } = bench;
   const script = `import os
-for i in range(${SMALL_FILES}):
+for i in range(${files}):
   os.makedirs(f'small/{i % 100}', exist_ok=True)
   open(f'small/{i % 100}/{i}', 'w').write(f'file {i}\\n' * 100)
 open('warm', 'wb').write(os.urandom(${mib} << 20))`;
@@ -110,16 +95,15 @@ open('warm', 'wb').write(os.urandom(${mib} << 20))`;
   const ms = await timed(() =>
     run(api, disk, 'find small -type f | xargs -n 50 -P 8 cat > /dev/null'),
   );
-  const title = `first read of ${SMALL_FILES} objects, 8 at a time`;
+  const title = `first read of ${files} objects, 8 at a time`;
   printFigures(title, { 'xargs cat, by exec': ms }, { unit: 'ms', digits: 0 });
   return { ...bench, disk };
 }
 
 const WARM: Readonly<Record<string, string>> = {
   'sequential read of one file': 'cat warm > /dev/null',
-  'read of 10,000 files': 'cat small/*/* > /dev/null',
-  'metadata of 10,000 files':
-    'for i in 1 2 3 4 5; do find . -printf "%p %s %t\\n" > /dev/null; done',
+  'read of small files': 'cat small/*/* > /dev/null',
+  'metadata of all files': 'for i in 1 2 3 4 5; do find . -printf "%p %s %t\\n" > /dev/null; done',
 };
 
 const perSecond = (ms: number): number => 1000 / ms;
@@ -128,8 +112,7 @@ async function benchWarm({ api, disk, plain, rounds }: Bench): Promise<void> {
   for (const [name, command] of Object.entries(WARM)) {
     const ours = () => run(api, disk, command);
     const baseline = () => run(api, plain, command);
-    await alternate(2, ours, baseline);
-    const times = await alternate(2 * rounds, ours, baseline);
+    const times = await alternate(2 * rounds, ours, baseline, 2);
     printComparison(
       `warm ${name}, ${2 * rounds} alternating rounds`,
       { ours: times.ours.map(perSecond), baseline: times.baseline.map(perSecond) },
@@ -139,15 +122,14 @@ async function benchWarm({ api, disk, plain, rounds }: Bench): Promise<void> {
   }
 }
 
-async function benchGrep({ api, disk, plain, rounds }: Bench): Promise<void> {
+async function benchGrep({ api, disk, plain, rounds, files }: Bench): Promise<void> {
   const search = (id: string) => async (): Promise<void> => {
     const query = { directory: 'small', pattern: 'file 99999', recursive: true };
     await api.data('POST', `/api/disks/${id}/grep`, query);
   };
-  await alternate(2, search(disk), search(plain));
   printComparison(
-    `warm grep over ${SMALL_FILES} objects, ${2 * rounds} alternating rounds`,
-    await alternate(2 * rounds, search(disk), search(plain)),
+    `warm grep over ${files} objects, ${2 * rounds} alternating rounds`,
+    await alternate(2 * rounds, search(disk), search(plain), 2),
     { ours: 'disk on a bucket', baseline: 'plain disk' },
     { unit: 'ms', target: '≤ 1.1' },
   );
@@ -164,42 +146,28 @@ async function benchWrite({ api, disk, s3, bucket, rounds }: Bench): Promise<voi
     });
     await Promise.all(uploads.map((upload) => s3.send(upload)));
   };
-  await alternate(2, ours, baseline);
   printComparison(
     `${WRITTEN_FILES} small files, ${2 * rounds} alternating rounds`,
-    await alternate(2 * rounds, ours, baseline),
+    await alternate(2 * rounds, ours, baseline, 2),
     { ours: 'exec, answered after upload', baseline: "the SDK's uploads, all at once" },
     { unit: 'ms', target: 'none' },
   );
 }
 
-async function measure(bench: Bench): Promise<void> {
-  if (bench.only.has('cold')) await benchCold(bench);
-  const small = await makeSmall(bench);
-  if (bench.only.has('warm')) await benchWarm(small);
-  if (bench.only.has('grep')) await benchGrep(small);
-  if (bench.only.has('write')) await benchWrite(small);
-}
-
-/** `npm run bench -- bucket [--rounds N] [--mib N] [--only …]`: see docs/benchmarks.md. */
+/** `npm run bench -- bucket`: see docs/benchmarks.md. */
 export async function benchBucket(args: readonly string[]): Promise<void> {
-  const flags = readFlags(args);
+  const known = { rounds: 5, mib: 256, files: 10_000 };
+  const { only, ...flags } = readFlags(args, known, ['cold', 'warm', 'grep', 'write']);
   const settings = {
     ...LOOPBACK_BUCKETS,
     DISK_SIZE_BYTES: String(16 * GiB),
     EXEC_TIMEOUT_MS: '290000',
   };
-  await using undo = new AsyncDisposableStack();
-  const start = async (): Promise<Stack> => {
-    const stack = await Stack.start(settings);
-    undo.defer(async () => {
-      await stack.stop();
-    });
-    return stack;
-  };
-  const [stack, other] = [await start(), await start()];
+  await using stack = await Stack.start(settings);
+  await using other = await Stack.start(settings);
   const [api, otherApi] = [await stack.newClient(), await other.newClient()];
   const user = await newDiskUser(other, otherApi);
+  using undo = new DisposableStack();
   const s3 = new S3Client({
     endpoint: user.s3Url,
     region: 'us-east-1',
@@ -209,6 +177,10 @@ export async function benchBucket(args: readonly string[]): Promise<void> {
   undo.defer(() => s3.destroy());
   const { id: plain } = await createDisk(api);
   await run(api, plain, 'true');
-  const bucket = { api: otherApi, user };
-  await measure({ ...flags, stack, api, bucket, s3, disk: '', plain });
+  const bench = { ...flags, stack, api, bucket: { api: otherApi, user }, s3, disk: '', plain };
+  if (only.has('cold')) await benchCold(bench);
+  const small = await makeSmall(bench);
+  if (only.has('warm')) await benchWarm(small);
+  if (only.has('grep')) await benchGrep(small);
+  if (only.has('write')) await benchWrite(small);
 }

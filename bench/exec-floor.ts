@@ -12,9 +12,9 @@ import { connectRedis } from '../shared/directory/redis.ts';
 import { openContainers } from '../test/helpers/containers.ts';
 import type { Stack } from '../test/helpers/stack.ts';
 import type { BareRunc } from './bare-runc.ts';
-import { printComparison, printRows, timed } from './statistics.ts';
+import { ending } from './ending.ts';
+import { inTurns, printComparison, printRows, timed } from './statistics.ts';
 
-const ROUNDS = 60;
 const WARM_UP = 10;
 /** About two of a bare `runc run`, so that the pool can replace the container that it gave. */
 const PACE_MS = 80;
@@ -37,23 +37,24 @@ export async function benchExecFloor(
   stack: Stack,
   diskPath: string,
   bare: BareRunc,
+  rounds: number,
 ): Promise<void> {
   await using least = await openLeast(stack, diskPath);
-  const times = { ours: [] as number[], baseline: [] as number[] };
   const call = async (): Promise<void> => {
     const response = await fetch(least.url, { method: 'POST', body: '{"command":"true"}' });
     await response.json();
   };
-  for (let round = -WARM_UP; round < ROUNDS; round += 1) {
-    const tookMs = await timed(call);
-    await sleep(Math.max(0, PACE_MS - tookMs));
-    const bareMs = await timed(() => bare.run());
-    if (round < 0) continue;
-    times.ours.push(tookMs);
-    times.baseline.push(bareMs);
-  }
+  const measurements = {
+    async ours() {
+      const tookMs = await timed(call);
+      await sleep(Math.max(0, PACE_MS - tookMs));
+      return tookMs;
+    },
+    baseline: () => timed(() => bare.run()),
+  };
+  const times = await inTurns(rounds, measurements, WARM_UP);
   printComparison(
-    `the least of an exec of \`true\`, one per ${PACE_MS} ms, ${ROUNDS} alternating rounds`,
+    `the least of an exec of \`true\`, one per ${PACE_MS} ms, ${rounds} alternating rounds`,
     times,
     { ours: 'least', baseline: 'bare runc run' },
     { unit: 'ms', target: 'none: a floor' },
@@ -86,12 +87,11 @@ async function openLeast(stack: Stack, diskPath: string) {
   const file = opened.use(await open(join(stack.directory, 'least'), 'a'));
   const steps: Steps = { queued: [], ran: [], synced: [], audited: [] };
   const step = async (name: keyof Steps, work: () => Promise<unknown>): Promise<void> => {
-    steps[name].push(await timed(async () => void (await work())));
+    steps[name].push(await timed(work));
   };
   const mount = { diskPath, subdirectory: '', path: '', readOnly: false, dataOnly: false };
-  const never = new AbortController().signal;
   const run = async (): Promise<void> => {
-    const container = await pool.take(never);
+    const container = await pool.take(ending);
     const { stdout, stderr } = await container.run(() => 'true', [mount]);
     await closeTails(stdout, stderr);
   };

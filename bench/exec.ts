@@ -1,15 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
 import type { ApiClient } from '../test/helpers/api.ts';
+import { diskContents } from '../test/helpers/host.ts';
 import { Stack } from '../test/helpers/stack.ts';
-import { type BareRunc, contentsOf, prepareBareRunc } from './bare-runc.ts';
+import { type BareRunc, prepareRunc } from './bare-runc.ts';
+import { readFlags } from './flags.ts';
 import { machineBusyMs, processorMs, residentMiB } from './process-usage.ts';
 import { benchExecFloor } from './exec-floor.ts';
-import { benchExecGrowth } from './exec-growth.ts';
-import { benchCallPhases } from './call-phases.ts';
 import { benchRead } from './read.ts';
 import {
   alternate,
+  inTurns,
   median,
   printComparison,
   printFigures,
@@ -18,12 +18,9 @@ import {
 } from './statistics.ts';
 import { GiB } from '../shared/units.ts';
 
-const ROUNDS = 120;
 const CALLERS = 16;
 const CALLS_PER_ROUND = 160;
-const LOAD_ROUNDS = 4;
-const GROWTH_FROM = 2000;
-const GROWTH_TO = 20_000;
+const LOAD_ROUNDS_MAX = 4;
 
 type Exec = () => Promise<void>;
 
@@ -38,34 +35,33 @@ function plainExec(api: ApiClient, diskId: string): Exec {
   };
 }
 
-async function benchOneByOne(exec: Exec, bare: BareRunc): Promise<void> {
-  await alternate(5, exec, () => bare.run());
-  printComparison(
-    `exec of \`true\`, back to back, ${ROUNDS} alternating rounds`,
-    await alternate(ROUNDS, exec, () => bare.run()),
-    { ours: 'HTTP exec', baseline: 'bare runc run' },
-    { unit: 'ms', target: '≤ 1.3' },
-  );
-}
-
 /**
- * Paces calls at two medians of the baseline, so that the pool can replace the container it gave.
+ * Paces calls at two medians of the baseline, so that the pool can replace the container it gave;
+ * then calls back to back.
  */
-async function benchPaced(exec: Exec, bare: BareRunc): Promise<void> {
+async function benchPaced(exec: Exec, bare: BareRunc, rounds: number): Promise<void> {
   const warmUp = await alternate(15, exec, () => bare.run());
   const paceMs = 2 * median(warmUp.baseline);
-  const times = { ours: [] as number[], baseline: [] as number[] };
-  for (let round = 0; round < ROUNDS; round += 1) {
-    const tookMs = await timed(exec);
-    times.ours.push(tookMs);
-    await sleep(Math.max(0, paceMs - tookMs));
-    times.baseline.push(await timed(() => bare.run()));
-  }
+  const measurements = {
+    async ours() {
+      const tookMs = await timed(exec);
+      await sleep(Math.max(0, paceMs - tookMs));
+      return tookMs;
+    },
+    baseline: () => timed(() => bare.run()),
+  };
+  const names = { ours: 'HTTP exec', baseline: 'bare runc run' };
   printComparison(
-    `exec of \`true\`, one per ${paceMs.toFixed(0)} ms, ${ROUNDS} alternating rounds`,
-    times,
-    { ours: 'HTTP exec', baseline: 'bare runc run' },
+    `exec of \`true\`, one per ${paceMs.toFixed(0)} ms, ${rounds} alternating rounds`,
+    await inTurns(rounds, measurements),
+    names,
     { unit: 'ms', target: '≤ 0.15' },
+  );
+  printComparison(
+    `exec of \`true\`, back to back, ${rounds} alternating rounds`,
+    await alternate(rounds, exec, () => bare.run(), 5),
+    names,
+    { unit: 'ms', target: '≤ 1.3' },
   );
 }
 
@@ -84,34 +80,43 @@ async function throughput(callers: readonly Exec[], calls: number): Promise<numb
   return (calls * 1000) / (performance.now() - begunAt);
 }
 
-async function benchDrained(stack: Stack, exec: Exec, diskId: string): Promise<void> {
-  const bares = await Promise.all(
-    Array.from({ length: CALLERS }, (_, i) => prepareBareRunc(stack, diskId, `bare${i}`)),
-  );
-  const ours = Array.from({ length: CALLERS }, () => exec);
-  const baseline = bares.map((bare) => () => bare.run());
-  try {
-    const rates = { ours: [] as number[], baseline: [] as number[] };
-    const work = { ours: [] as number[], own: [] as number[], baseline: [] as number[] };
-    for (let round = 0; round < LOAD_ROUNDS; round += 1) {
-      const before = [await machineBusyMs(), await ownMs(stack)] as const;
-      rates.ours.push(await throughput(ours, CALLS_PER_ROUND));
-      const after = [await machineBusyMs(), await ownMs(stack)] as const;
-      work.ours.push((after[0] - before[0]) / CALLS_PER_ROUND);
-      work.own.push((after[1] - before[1]) / CALLS_PER_ROUND);
-      rates.baseline.push(await throughput(baseline, CALLS_PER_ROUND));
-      work.baseline.push(((await machineBusyMs()) - after[0]) / CALLS_PER_ROUND);
-    }
-    printComparison(
-      `exec of \`true\`, ${CALLERS} callers, ${CALLS_PER_ROUND} calls a round, pool drained`,
-      rates,
-      { ours: 'HTTP exec', baseline: `${CALLERS} × bare runc run` },
-      { unit: 'calls/s', target: '≥ 1.3' },
-    );
-    printWork(work);
-  } finally {
-    await Promise.all(bares.map((bare) => bare.dispose()));
+async function benchDrained(
+  stack: Stack,
+  exec: Exec,
+  prepare: (name: string) => Promise<BareRunc>,
+  rounds: number,
+): Promise<void> {
+  await using runcs = new AsyncDisposableStack();
+  const baseline: Exec[] = [];
+  while (baseline.length < CALLERS) {
+    const bare = runcs.use(await prepare(`bare${baseline.length}`));
+    baseline.push(() => bare.run());
   }
+  const load = async (callers: readonly Exec[]) => {
+    const before = [await machineBusyMs(), await ownMs(stack)] as const;
+    const rate = await throughput(callers, CALLS_PER_ROUND);
+    const workMs = ((await machineBusyMs()) - before[0]) / CALLS_PER_ROUND;
+    return { rate, workMs, ownMs: ((await ownMs(stack)) - before[1]) / CALLS_PER_ROUND };
+  };
+  const ours = Array.from({ length: CALLERS }, () => exec);
+  const loads = await inTurns(rounds, { ours: () => load(ours), baseline: () => load(baseline) });
+  const rates = {
+    ours: loads.ours.map(({ rate }) => rate),
+    baseline: loads.baseline.map(({ rate }) => rate),
+  };
+  printComparison(
+    `exec of \`true\`, ${CALLERS} callers, ${CALLS_PER_ROUND} calls a round, pool drained`,
+    rates,
+    { ours: 'HTTP exec', baseline: `${CALLERS} × bare runc run` },
+    { unit: 'calls/s', target: '≥ 1.3' },
+  );
+  // Why the rates are as they are: both are bound by the processors.
+  const rows = [
+    { name: 'HTTP exec', samples: loads.ours.map(({ workMs }) => workMs) },
+    { name: 'control, agent, Redis', samples: loads.ours.map((each) => each.ownMs) },
+    { name: 'bare runc run', samples: loads.baseline.map(({ workMs }) => workMs) },
+  ];
+  printRows('processor time of the whole machine for each call', rows, 'ms');
 }
 
 /** Processor time of the processes of Berth and of Redis, without what runs in containers. */
@@ -120,30 +125,17 @@ async function ownMs({ control, agent, redis }: Stack): Promise<number> {
   return each.reduce((sum, ms) => sum + ms, 0);
 }
 
-/** Why the rates are as they are: both are bound by the processors. */
-function printWork(work: Readonly<Record<'ours' | 'own' | 'baseline', readonly number[]>>): void {
-  const containers = work.ours.map((ms, round) => ms - (work.own[round] ?? 0));
-  const rows = [
-    { name: 'HTTP exec', samples: work.ours },
-    { name: 'control, agent, Redis', samples: work.own },
-    { name: 'runc, init, command, caller', samples: containers },
-    { name: 'bare runc run', samples: work.baseline },
-  ];
-  printRows('processor time of the whole machine for each call', rows, 'ms');
-  const free = median(work.baseline) / median(containers);
-  process.stdout.write(`  if control, agent and Redis took none: ${free.toFixed(2)}\n\n`);
-}
-
-async function benchMemory(stack: Stack, exec: Exec): Promise<void> {
+async function benchMemory(stack: Stack, exec: Exec, calls: number): Promise<void> {
   const ours = Array.from({ length: CALLERS }, () => exec);
+  const early = Math.ceil(calls / 3);
   const measure = async () => ({
     control: await residentMiB(stack.control.pid),
     agent: await residentMiB(stack.agent.pid),
   });
-  await throughput(ours, GROWTH_FROM);
-  const early = await measure();
-  await throughput(ours, GROWTH_TO - GROWTH_FROM);
-  const late = await measure();
+  await throughput(ours, early);
+  const before = await measure();
+  await throughput(ours, calls - early);
+  const after = await measure();
   for (const [name, targetMiB] of [
     ['control', 120],
     ['agent', 150],
@@ -151,62 +143,35 @@ async function benchMemory(stack: Stack, exec: Exec): Promise<void> {
     printFigures(
       `resident memory of ${name}`,
       {
-        [`after ${GROWTH_FROM} commands`]: early[name],
-        [`after ${GROWTH_TO} commands`]: late[name],
+        [`after ${early} commands`]: before[name],
+        [`after ${calls} commands`]: after[name],
       },
       { unit: 'MiB', target: `≤ ${targetMiB}, growth ≤ 3 %`, digits: 0 },
     );
   }
 }
 
-const PARTS = ['paced', 'floor', 'drained', 'memory', 'read', 'growth'] as const;
-
-/** `npm run bench -- exec [--phases] [--only paced,floor,drained,memory,read,growth]` */
+/** `npm run bench -- exec`: see docs/benchmarks.md. */
 export async function benchExec(args: readonly string[]): Promise<void> {
-  const { values } = parseArgs({
-    args: [...args],
-    options: {
-      phases: { type: 'boolean', default: false },
-      only: { type: 'string', default: PARTS.join(',') },
-    },
-  });
-  if (values.phases) {
-    const body = { command: 'true' };
-    return benchCallPhases({ name: 'exec of `true`', operation: 'exec', body });
+  const known = { rounds: 120, seconds: 3, calls: 6000 };
+  const parts = ['paced', 'floor', 'drained', 'memory', 'read'] as const;
+  const { rounds, seconds, calls, only } = readFlags(args, known, parts);
+  await using stack = await Stack.start({ DISK_SIZE_BYTES: String(GiB) });
+  const api = await stack.newClient();
+  const { id } = await api.data<{ id: string }>('POST', '/api/disks', { name: 'bench' });
+  const exec = plainExec(api, id);
+  await exec(); // Attaches the disk, which the baseline uses too.
+  const mountPath = diskContents(stack, id);
+  const prepare = (name: string): Promise<BareRunc> =>
+    prepareRunc(stack, { name, mountPath, command: 'true' });
+  if (only.has('paced') || only.has('floor')) {
+    await using bare = await prepare('bare');
+    if (only.has('paced')) await benchPaced(exec, bare, rounds);
+    if (only.has('floor')) await benchExecFloor(stack, mountPath, bare, Math.ceil(rounds / 2));
   }
-  const only = new Set(values.only.split(','));
-  const unknown = [...only].find((part) => !PARTS.some((known) => known === part));
-  if (unknown !== undefined) throw new Error(`there is no part ${unknown}`);
-  const stack = await Stack.start({ DISK_SIZE_BYTES: String(GiB) });
-  try {
-    const api = await stack.newClient();
-    const { id } = await api.data<{ id: string }>('POST', '/api/disks', { name: 'bench' });
-    const exec = plainExec(api, id);
-    await exec(); // Attaches the disk, which the baseline uses too.
-    if (only.has('paced') || only.has('floor')) await benchOneCaller(stack, exec, id, only);
-    if (only.has('drained')) await benchDrained(stack, exec, id);
-    if (only.has('memory')) await benchMemory(stack, exec);
-    if (only.has('read')) await benchRead(stack, api, id);
-  } finally {
-    await stack.stop();
+  if (only.has('drained')) {
+    await benchDrained(stack, exec, prepare, Math.min(rounds, LOAD_ROUNDS_MAX));
   }
-  if (only.has('growth')) await benchExecGrowth(plainExec);
-}
-
-async function benchOneCaller(
-  stack: Stack,
-  exec: Exec,
-  diskId: string,
-  only: ReadonlySet<string>,
-): Promise<void> {
-  const bare = await prepareBareRunc(stack, diskId, 'bare');
-  try {
-    if (only.has('paced')) {
-      await benchPaced(exec, bare);
-      await benchOneByOne(exec, bare);
-    }
-    if (only.has('floor')) await benchExecFloor(stack, contentsOf(stack, diskId), bare);
-  } finally {
-    await bare.dispose();
-  }
+  if (only.has('memory')) await benchMemory(stack, exec, calls);
+  if (only.has('read')) await benchRead(stack, { api, diskId: id, seconds, rounds });
 }

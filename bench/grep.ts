@@ -1,17 +1,18 @@
 import { execFile } from 'node:child_process';
-import { readFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { parseArgs, promisify } from 'node:util';
+import { promisify } from 'node:util';
 import type { GrepResult } from '../shared/schemas/grep.ts';
 import type { ApiClient } from '../test/helpers/api.ts';
 import { createDisk, exec } from '../test/helpers/disks.ts';
 import { diskContents } from '../test/helpers/host.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { GiB, MiB } from '../shared/units.ts';
-import { benchCallPhases } from './call-phases.ts';
+import { readFlags } from './flags.ts';
+import { residentMiB } from './process-usage.ts';
 import {
   alternate,
+  inTurns,
   median,
   printComparison,
   printFigures,
@@ -19,7 +20,6 @@ import {
   timed,
 } from './statistics.ts';
 
-const ROUNDS = 15;
 /** Long enough for the container pool to replace what was taken. */
 const PACE_MS = 150;
 const TREE = { directories: 200, filesEach: 105, fileBytes: 56_000 };
@@ -99,6 +99,7 @@ const completed = (search: Search, input: Record<string, unknown>) => async (): 
 };
 
 interface FullScan {
+  readonly rounds: number;
   /** On the disk. */
   readonly directory: string;
   readonly bytes: number;
@@ -107,11 +108,10 @@ interface FullScan {
 }
 
 async function benchFullScan(search: Search, disk: string, scan: FullScan): Promise<void> {
-  const { directory, bytes, pattern, target } = scan;
+  const { directory, bytes, pattern, target, rounds } = scan;
   const ours = completed(search, { directory, pattern });
   const baseline = bareRg(`${disk}/${directory}`, pattern);
-  await alternate(2, ours, baseline);
-  const times = await alternate(ROUNDS, ours, baseline);
+  const times = await alternate(rounds, ours, baseline, 2);
   const { filesScanned, matches } = await search({ directory, pattern });
   const rate = (samples: number[]): string => (bytes / GiB / (median(samples) / 1000)).toFixed(2);
   printComparison(
@@ -125,23 +125,26 @@ async function benchFullScan(search: Search, disk: string, scan: FullScan): Prom
 
 const bytesOf = (tree: typeof TREE): number => tree.directories * tree.filesEach * tree.fileBytes;
 
-async function benchFullScans(search: Search, disk: string): Promise<void> {
-  const small = { directory: 'small', bytes: bytesOf(SMALL) };
+async function benchFullScans(search: Search, disk: string, rounds: number): Promise<void> {
+  const small = { rounds, directory: 'small', bytes: bytesOf(SMALL) };
   await benchFullScan(search, disk, { ...small, pattern: rare, target: '≤ 1.2' });
-  const large = { directory: 'tree0', bytes: bytesOf(TREE) };
+  const large = { rounds, directory: 'tree0', bytes: bytesOf(TREE) };
   await benchFullScan(search, disk, { ...large, pattern: rare, target: '≤ 1.15' });
   // Matches need not have any text in common: the engine gets every file.
   await benchFullScan(search, disk, { ...large, pattern: 'needle in|zzzyzzy', target: 'none' });
 }
 
-async function benchEmpty(search: Search): Promise<void> {
+async function benchEmpty(search: Search, rounds: number): Promise<void> {
   const ours = completed(search, { directory: 'empty', pattern: rare });
-  const times = { paced: [] as number[], backToBack: [] as number[] };
-  for (let round = 0; round < 2 * ROUNDS; round += 1) {
-    times.paced.push(await timed(ours));
+  const paced = async (): Promise<number> => {
+    const ms = await timed(ours);
     await sleep(PACE_MS);
-  }
-  for (let round = 0; round < 2 * ROUNDS; round += 1) times.backToBack.push(await timed(ours));
+    return ms;
+  };
+  const times = {
+    ...(await inTurns(2 * rounds, { paced })),
+    ...(await inTurns(2 * rounds, { backToBack: () => timed(ours) })),
+  };
   printRows(
     `search of an empty directory (target ≤ 12 ms), one per ${PACE_MS} ms and back to back`,
     [
@@ -152,22 +155,18 @@ async function benchEmpty(search: Search): Promise<void> {
   );
 }
 
-async function benchEarlyStop(search: Search): Promise<void> {
+async function benchEarlyStop(search: Search, rounds: number): Promise<void> {
   const stopped = async (): Promise<void> => {
     const result = await search({ pattern: frequent, maxResults: 10 });
     if (result.stoppedReason !== 'max_results') throw new Error(result.stoppedReason);
   };
+  const whole = completed(search, { pattern: frequent, maxResults: 10_000 });
   printComparison(
     'grep of a frequent word, stopped after 10 matches',
-    await alternate(ROUNDS, stopped, completed(search, { pattern: frequent, maxResults: 10_000 })),
+    await alternate(rounds, stopped, whole),
     { ours: 'maxResults 10', baseline: 'the whole scan' },
     { unit: 'ms', target: '≤ 0.3' },
   );
-}
-
-async function residentMiB(pid: number): Promise<number> {
-  const status = await readFile(`/proc/${pid}/status`, 'utf8');
-  return Number(/^VmRSS:\s+(\d+) kB$/mu.exec(status)?.[1]) / 1024;
 }
 
 /** By how much the process's memory grows at most while the work is under way. */
@@ -212,45 +211,20 @@ async function benchMemory(search: Search, pid: number): Promise<void> {
   printFigures(title, growth, { unit: 'MiB', target: '< 64', digits: 0 });
 }
 
-const PARTS = ['scan', 'empty', 'stop', 'deadline', 'memory'] as const;
-type Part = (typeof PARTS)[number];
-
-function readParts(only: string): ReadonlySet<Part> {
-  const wanted = only.split(',');
-  const unknown = wanted.find((part) => !PARTS.some((known) => known === part));
-  if (unknown !== undefined) throw new Error(`there is no part ${unknown}`);
-  return new Set(PARTS.filter((part) => wanted.includes(part)));
-}
-
-async function benchParts(parts: ReadonlySet<Part>): Promise<void> {
-  const stack = await Stack.start({ DISK_SIZE_BYTES: String(8 * GiB) });
-  try {
-    const api = await stack.newClient();
-    const { id } = await createDisk(api);
-    const copies = parts.has('deadline') || parts.has('memory') ? COPIES : 1;
-    const { exitCode, stderr } = await exec(api, id, treeScript(copies));
-    if (exitCode !== 0) throw new Error(stderr);
-    const search = plainGrep(api, id);
-    if (parts.has('scan')) await benchFullScans(search, diskContents(stack, id));
-    if (parts.has('empty')) await benchEmpty(search);
-    if (parts.has('stop')) await benchEarlyStop(search);
-    if (parts.has('deadline')) await benchDeadline(search);
-    if (parts.has('memory')) await benchMemory(search, stack.agent.pid);
-  } finally {
-    await stack.stop();
-  }
-}
-
-/** `npm run bench -- grep [--phases] [--only scan,empty,stop,deadline,memory]` */
+/** `npm run bench -- grep`: see docs/benchmarks.md. */
 export async function benchGrep(args: readonly string[]): Promise<void> {
-  const { values } = parseArgs({
-    args: [...args],
-    options: {
-      phases: { type: 'boolean', default: false },
-      only: { type: 'string', default: PARTS.join(',') },
-    },
-  });
-  if (!values.phases) return benchParts(readParts(values.only));
-  const body = { directory: '', pattern: rare, recursive: true };
-  return benchCallPhases({ name: 'search of an empty disk', operation: 'grep', body });
+  const parts = ['scan', 'empty', 'stop', 'deadline', 'memory'] as const;
+  const { rounds, only } = readFlags(args, { rounds: 15 }, parts);
+  await using stack = await Stack.start({ DISK_SIZE_BYTES: String(8 * GiB) });
+  const api = await stack.newClient();
+  const { id } = await createDisk(api);
+  const copies = only.has('deadline') || only.has('memory') ? COPIES : 1;
+  const { exitCode, stderr } = await exec(api, id, treeScript(copies));
+  if (exitCode !== 0) throw new Error(stderr);
+  const search = plainGrep(api, id);
+  if (only.has('scan')) await benchFullScans(search, diskContents(stack, id), rounds);
+  if (only.has('empty')) await benchEmpty(search, rounds);
+  if (only.has('stop')) await benchEarlyStop(search, rounds);
+  if (only.has('deadline')) await benchDeadline(search);
+  if (only.has('memory')) await benchMemory(search, stack.agent.pid);
 }

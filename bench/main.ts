@@ -1,87 +1,58 @@
+/*
+ * `npm run bench -- NAME [flags]`, or `all [--json FILE] [--only NAME,NAME,…] [--minutes N]`: see
+ * docs/benchmarks.md.
+ */
+import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { Stack } from '../test/helpers/stack.ts';
-import { benchBucket } from './bucket.ts';
-import { benchCli } from './cli.ts';
-import { benchConfirmation } from './confirmation.ts';
-import { benchConsole } from './console.ts';
-import { benchContainerSandbox } from './container-sandbox.ts';
-import { benchExec } from './exec.ts';
-import { benchFiles } from './files.ts';
-import { benchGrep } from './grep.ts';
-import { benchImage } from './image.ts';
-import { benchIngress } from './ingress.ts';
-import { benchLists } from './lists.ts';
-import { benchMount } from './mount.ts';
-import { benchNetwork } from './network.ts';
-import { benchObjects } from './objects.ts';
-import { benchProcess } from './process.ts';
-import { benchProfile } from './profile.ts';
-import { benchRegion } from './region.ts';
-import { runAll } from './run-all.ts';
-import { benchSandbox } from './sandbox.ts';
-import { benchSnapshot } from './snapshot.ts';
-import { benchTracing } from './tracing.ts';
+import { END_MS, runAll, runOne } from './run-all.ts';
+import { subjects } from './subjects.ts';
 
-/** Each benchmark prints its figures beside those of a baseline that ran in alternating rounds. */
-const benches: Readonly<Record<string, (args: readonly string[]) => Promise<void>>> = {
-  bucket: benchBucket,
-  cli: benchCli,
-  confirmation: benchConfirmation,
-  console: benchConsole,
-  'container-sandbox': benchContainerSandbox,
-  exec: benchExec,
-  files: benchFiles,
-  grep: benchGrep,
-  image: benchImage,
-  ingress: benchIngress,
-  lists: benchLists,
-  mount: benchMount,
-  network: benchNetwork,
-  objects: benchObjects,
-  process: benchProcess,
-  region: benchRegion,
-  sandbox: benchSandbox,
-  snapshot: benchSnapshot,
-  tracing: benchTracing,
-};
+const program = join(import.meta.dirname, 'one.ts');
+const EACH_MS = 15 * 60_000;
+const DAY_MS = 24 * 3_600_000;
 
-const LIMITS = { eachMs: 15 * 60_000, endMs: 2 * 60_000 } as const;
+const interruption = new AbortController();
+const { signal } = interruption;
+for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+  process.on(name, () => interruption.abort());
+}
 
-/** `npm run bench -- all [--json FILE] [--only NAME,NAME,…] [--minutes N]` */
-async function benchAll(args: readonly string[]): Promise<void> {
+/** @returns whether all have succeeded */
+async function benchAll(args: readonly string[]): Promise<boolean> {
   const { values } = parseArgs({
     args: [...args],
     options: {
       json: { type: 'string' },
-      only: { type: 'string', default: Object.keys(benches).join(',') },
+      only: { type: 'string', default: Object.keys(subjects).join(',') },
       minutes: { type: 'string', default: '120' },
     },
   });
   const names = values.only.split(',');
-  const unknown = names.find((name) => !(name in benches));
+  const unknown = names.find((name) => !(name in subjects));
   if (unknown !== undefined) throw new Error(`there is no benchmark ${unknown}`);
   const minutes = Number(values.minutes);
   if (!(minutes > 0)) throw new Error('--minutes: a number above 0');
-  const interrupted = new AbortController();
-  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupted.abort());
-  const limits = { ...LIMITS, allMs: minutes * 60_000 };
-  const options = { limits, file: values.json, signal: interrupted.signal };
-  const runs = await runAll(import.meta.filename, names, options);
-  if (runs.some(({ error }) => error !== undefined)) process.exitCode = 1;
+  const limits = { eachMs: EACH_MS, endMs: END_MS, allMs: minutes * 60_000 };
+  const runs = await runAll(program, names, { limits, file: values.json, signal });
+  return runs.every(({ error }) => error === undefined);
+}
+
+async function benchOne(name: string, args: readonly string[]): Promise<boolean> {
+  const { error } = await runOne(program, [name, ...args], {
+    limitMs: DAY_MS,
+    endMs: END_MS,
+    signal,
+  });
+  if (error !== undefined) process.stderr.write(`${name}: ${error}\n`);
+  return error === undefined;
 }
 
 const [name = '', ...args] = process.argv.slice(2);
-const bench = benches[name];
-if (name === 'all') {
-  await benchAll(args);
-} else if (name === 'profile') {
-  await benchProfile(args);
-} else if (bench === undefined) {
-  const names = ['all', 'profile', ...Object.keys(benches)].join('|');
+if (name === 'all' || name in subjects) {
+  const isDone = name === 'all' ? await benchAll(args) : await benchOne(name, args);
+  process.exitCode = isDone ? 0 : 1;
+} else {
+  const names = ['all', ...Object.keys(subjects)].join('|');
   process.stderr.write(`usage: npm run bench -- <${names}> [flags]\n`);
   process.exitCode = 1;
-} else {
-  // Without its stack a benchmark fails, and ends what else it has started.
-  process.once('SIGTERM', () => void Stack.stopAll());
-  await bench(args);
 }

@@ -1,45 +1,28 @@
 import assert from 'node:assert';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { parseArgs, promisify } from 'node:util';
+import { promisify } from 'node:util';
 import { nfsConfig } from '../agent/machines/nfs/nfs-config.ts';
 import { pluginsDir } from '../agent/machines/nfs/nfs-programs.ts';
+import { GiB } from '../shared/units.ts';
 import { createDisk } from '../test/helpers/disks.ts';
 import { machinesOf, sandboxSettings } from '../test/helpers/sandboxes.ts';
 import { Stack } from '../test/helpers/stack.ts';
+import { temporaryDirectory } from '../test/helpers/temporary.ts';
 import { waitFor } from '../test/helpers/wait.ts';
+import { readFlags } from './flags.ts';
 import { SandboxCalls } from './sandbox-calls.ts';
-import { median, printComparison, printRows } from './statistics.ts';
+import { inTurns, median, printComparison, printRows } from './statistics.ts';
 
 const run = promisify(execFile);
 const MEMORY_MIB = 512;
-const MINUTE_MS = 60_000;
 const GATEWAY = '10.255.255.1';
 const NAME = 'disk';
 const PLACE = '/data';
 /** Those of agent/guest/mounts.c. */
 const OPTIONS = `vers=4.2,proto=tcp,hard,actimeo=1,timeo=50,sec=sys,clientaddr=0.0.0.0,addr=${GATEWAY}`;
-
-interface Flags {
-  readonly rounds: number;
-  readonly mib: number;
-}
-
-function readFlags(args: readonly string[]): Flags {
-  const { values } = parseArgs({
-    args: [...args],
-    options: {
-      rounds: { type: 'string', default: '5' },
-      mib: { type: 'string', default: '64' },
-    },
-  });
-  const [rounds, mib] = [Number(values.rounds), Number(values.mib)];
-  assert(rounds >= 1 && mib >= 1, '--rounds, --mib: numbers from 1 on');
-  return { rounds, mib };
-}
 
 const python = (...lines: readonly string[]): string =>
   `python3 - <<'END'\n${lines.join('\n')}\nEND`;
@@ -60,51 +43,38 @@ const transfer = (kind: 'read' | 'write', directory: string, mib: number): strin
     'print(time.monotonic() - begun)',
   );
 
-/** A file system of its own, served as a person would by hand: without confinement or bounds. */
-class BareServer implements AsyncDisposable {
-  readonly #directory: string;
-  #stop: () => Promise<void> = async () => undefined;
-
-  private constructor(directory: string) {
-    this.#directory = directory;
-  }
-
-  /** @param machine a process in the slot where it is to listen */
-  static async start(machine: number, mib: number): Promise<BareServer> {
-    const server = new BareServer(await mkdtemp(join(tmpdir(), 'berth-bench-')));
-    const directory = server.#directory;
-    const [image, disk] = [join(directory, 'image'), join(directory, NAME)];
-    await mkdir(disk);
-    await run('truncate', ['-s', `${mib * 4}M`, image]);
-    await run('mke2fs', ['-q', '-t', 'ext4', image]);
-    await run('mount', ['-o', 'loop', image, disk]);
-    const mount = { diskId: NAME, path: PLACE, subdirectory: '', readOnly: false, contents: disk };
-    const config = nfsConfig([mount], { address: GATEWAY, pluginsDir })
-      .replace('/disks/', `${directory}/`)
-      .replace('= /run;', `= ${directory};`);
-    await writeFile(join(directory, 'conf'), config);
-    const files = ['-f', 'conf', '-L', 'log', '-p', 'pid'].map((word) =>
-      word.startsWith('-') ? word : join(directory, word),
-    );
-    const child = spawn('nsenter', [
-      `--net=/proc/${machine}/ns/net`,
-      'ganesha.nfsd',
-      '-F',
-      ...files,
-    ]);
-    const exited = once(child, 'exit');
-    server.#stop = async () => {
-      child.kill('SIGKILL');
-      await exited;
-    };
-    return server;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#stop();
-    await run('umount', [join(this.#directory, NAME)]);
-    await rm(this.#directory, { recursive: true });
-  }
+/**
+ * Serves a file system of its own as a person would by hand: without confinement or bounds.
+ * @param machine a process in the slot where the server is to listen
+ */
+async function serveByHand(machine: number, mib: number): Promise<AsyncDisposable> {
+  await using undo = new AsyncDisposableStack();
+  const { path: directory } = undo.use(await temporaryDirectory());
+  const [image, disk] = [join(directory, 'image'), join(directory, NAME)];
+  await mkdir(disk);
+  await run('truncate', ['-s', `${mib * 4}M`, image]);
+  await run('mke2fs', ['-q', '-t', 'ext4', image]);
+  await run('mount', ['-o', 'loop', image, disk]);
+  undo.defer(async () => void (await run('umount', [disk])));
+  const mount = { diskId: NAME, path: PLACE, subdirectory: '', readOnly: false, contents: disk };
+  const config = nfsConfig([mount], { address: GATEWAY, pluginsDir })
+    .replace('/disks/', `${directory}/`)
+    .replace('= /run;', `= ${directory};`);
+  const [conf, log, pid] = ['conf', 'log', 'pid'].map((name) => join(directory, name)) as [
+    string,
+    string,
+    string,
+  ];
+  await writeFile(conf, config);
+  const within = `--net=/proc/${machine}/ns/net`;
+  const server = ['ganesha.nfsd', '-F', '-f', conf, '-L', log, '-p', pid];
+  const child = spawn('nsenter', [within, ...server]);
+  const exited = once(child, 'exit');
+  undo.defer(async () => {
+    child.kill('SIGKILL');
+    await exited;
+  });
+  return undo.move();
 }
 
 const mountByHand = python(
@@ -116,56 +86,39 @@ const mountByHand = python(
   "print('mounted')",
 );
 
-type Places = Record<'mounted' | 'byHand' | 'root', { id: string; directory: string }>;
-
-async function measure(calls: SandboxCalls, places: Places, { rounds, mib }: Flags): Promise<void> {
+/** `npm run bench -- mount`: see docs/benchmarks.md. */
+export async function benchMount(args: readonly string[]): Promise<void> {
+  const { rounds, mib } = readFlags(args, { rounds: 5, mib: 64 });
+  await using stack = await Stack.start({ ...sandboxSettings(), DISK_SIZE_BYTES: String(GiB) });
+  const api = await stack.newClient();
+  const calls = new SandboxCalls(api);
+  const { id: disk } = await createDisk(api);
+  const mounted = await calls.createRunning(MEMORY_MIB, {
+    mounts: [{ disk_id: disk, path: PLACE }],
+  });
+  const other = await calls.createRunning(MEMORY_MIB);
+  const [machine] = await machinesOf([other]);
+  assert(machine !== undefined);
+  await using _bare = await serveByHand(machine, mib);
+  await waitFor('the mount by hand', async () =>
+    (await calls.output(other, mountByHand).catch(() => '')).includes('mounted'),
+  );
   for (const kind of ['write', 'read'] as const) {
-    const rates = { mounted: [] as number[], byHand: [] as number[], root: [] as number[] };
-    for (let round = 0; round <= rounds; round += 1) {
-      for (const [place, { id, directory }] of Object.entries(places)) {
-        const seconds = Number(await calls.output(id, transfer(kind, directory, mib)));
-        if (round > 0) rates[place as keyof Places].push(mib / seconds);
-      }
-    }
+    const rate = (id: string, directory: string) => async (): Promise<number> =>
+      mib / Number(await calls.output(id, transfer(kind, directory, mib)));
+    const sides = {
+      ours: rate(mounted, PLACE),
+      baseline: rate(other, PLACE),
+      root: rate(mounted, '/root'),
+    };
+    const rates = await inTurns(rounds, sides, 1);
     const title = `sequential ${kind} of ${mib} MiB in the guest, ${rounds} alternating rounds`;
     const names = { ours: 'mounted disk', baseline: 'NFS by hand' };
     const options = { unit: 'MiB/s', target: '≥ 0.9' };
-    printComparison(title, { ours: rates.mounted, baseline: rates.byHand }, names, options);
-    const share = (median(rates.mounted) / median(rates.root)).toFixed(2);
+    printComparison(title, rates, names, options);
+    const share = (median(rates.ours) / median(rates.root)).toFixed(2);
     const rows = [{ name: "guest's own root disk", samples: rates.root }];
     printRows(`beside it (mounted disk: ${share} of it)`, rows, options.unit);
   }
-}
-
-/** `npm run bench -- mount [--rounds N] [--mib N]`: see docs/benchmarks.md. */
-export async function benchMount(args: readonly string[]): Promise<void> {
-  const flags = readFlags(args);
-  const stack = await Stack.start(
-    { ...sandboxSettings(), DISK_SIZE_BYTES: String(1 << 30) },
-    [],
-    true,
-  );
-  try {
-    const api = await stack.newClient();
-    const calls = new SandboxCalls(api, AbortSignal.timeout(30 * MINUTE_MS));
-    const { id: disk } = await createDisk(api);
-    const mounts = [{ disk_id: disk, path: PLACE }];
-    const ours = await calls.createRunning(MEMORY_MIB, { mounts });
-    const other = await calls.createRunning(MEMORY_MIB);
-    const [machine] = await machinesOf([other]);
-    assert(machine !== undefined);
-    await using _bare = await BareServer.start(machine, flags.mib);
-    await waitFor('the mount by hand', async () =>
-      (await calls.output(other, mountByHand).catch(() => '')).includes('mounted'),
-    );
-    const places = {
-      mounted: { id: ours, directory: PLACE },
-      byHand: { id: other, directory: PLACE },
-      root: { id: ours, directory: '/root' },
-    };
-    await measure(calls, places, flags);
-    await calls.remove(other); // Its server goes only after its clients.
-  } finally {
-    await stack.stop();
-  }
+  await calls.remove(other); // Its server goes only after its clients.
 }

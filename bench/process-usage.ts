@@ -1,8 +1,6 @@
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
-import type { Redis } from 'ioredis';
-import { MiB } from '../shared/units.ts';
 
 /** The kernel counts processor time in these (`getconf CLK_TCK`). */
 const ticksPerSecond = promisify(execFile)('getconf', ['CLK_TCK']).then(({ stdout }) =>
@@ -29,35 +27,4 @@ export async function machineBusyMs(): Promise<number> {
 export async function residentMiB(pid: number): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, 'utf8');
   return Number(/^VmRSS:\s+(\d+) kB$/mu.exec(status)?.[1]) / 1024;
-}
-
-/** Figures that Redis reports. */
-export interface RedisFigures {
-  readonly usedMiB: number;
-  readonly commands: number;
-  /** How often it read from a connection: commands that arrive together are read together. */
-  readonly reads: number;
-  readonly clients: number;
-}
-
-export async function redisFigures(redis: Redis): Promise<RedisFigures> {
-  const text = await redis.info();
-  const field = (name: string): number =>
-    Number(new RegExp(`^${name}:(\\d+)`, 'mu').exec(text)?.[1] ?? Number.NaN);
-  return {
-    usedMiB: field('used_memory') / MiB,
-    commands: field('total_commands_processed'),
-    reads: field('total_reads_processed'),
-    clients: field('connected_clients'),
-  };
-}
-
-/** Memory of all keys together, without the buffers of connections, which come and go. */
-export async function redisKeysMiB(redis: Redis): Promise<number> {
-  let bytes = 0;
-  for await (const keys of redis.scanStream({ count: 1000 })) {
-    const sizes = await Promise.all((keys as string[]).map((key) => redis.memory('USAGE', key)));
-    for (const size of sizes) bytes += size ?? 0;
-  }
-  return bytes / MiB;
 }

@@ -1,147 +1,104 @@
-import assert from 'node:assert';
-import { randomUUID } from 'node:crypto';
-import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
 import type { GuestChannel } from '../agent/machines/guest-link/guest-channel.ts';
-import type { GuestOutput } from '../agent/machines/guest-link/guest-types.ts';
-import { readEnvFile } from '../scripts/env-file.ts';
-import { paths } from '../scripts/local-paths.ts';
 import { MiB } from '../shared/units.ts';
 import type { ApiClient } from '../test/helpers/api.ts';
-import { createSandbox } from '../test/helpers/sandboxes.ts';
-import { TestConnection } from '../test/helpers/test-connection.ts';
+import { createSandbox, sandboxSettings } from '../test/helpers/sandboxes.ts';
+import { runAttached, TestConnection } from '../test/helpers/test-connection.ts';
 import { Stack } from '../test/helpers/stack.ts';
 import { waitFor } from '../test/helpers/wait.ts';
 import { BareQemu } from './bare-qemu.ts';
+import { runInGuest } from './bare-slot.ts';
+import { readFlags } from './flags.ts';
+import { residentMiB } from './process-usage.ts';
 import {
   alternate,
+  inTurns,
   median,
   printComparison,
   printFigures,
   printRows,
+  quantile,
   timed,
 } from './statistics.ts';
 
 const MEM_SIZE_MIB = 1024;
-const STREAM_BYTES = 256 * MiB;
-const PIECE_BYTES = 16 * MiB;
-/** Puts out random bytes: 16 MiB of them, again and again. */
-const MAKE_PIECE = `head -c ${PIECE_BYTES} /dev/urandom >/run/piece`;
-const STREAM = `for i in $(seq ${STREAM_BYTES / PIECE_BYTES}); do cat /run/piece; done`;
-const IDLE_CONNECTIONS = 500;
-const KEYSTROKES = 200;
+const PIECE_MIB = 16;
+/** Random bytes to put out again and again. */
+const MAKE_PIECE = `head -c ${PIECE_MIB}M /dev/urandom >/run/piece`;
 
-/** Runs a command over the guest's channel. Resolves once it has put out so many bytes */
-async function runBare(channel: GuestChannel, command: string, bytes: number): Promise<void> {
-  const id = randomUUID();
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const listen = (output: GuestOutput): void => {
-    if (output.processId !== id) return;
-    const end = output.offset + output.bytes.length;
-    channel.acknowledge(id, end);
-    if (end >= bytes) resolve();
-  };
-  channel.on('output', listen);
-  const exited = once(channel, 'exited');
-  const spec = {
-    environment: {},
-    directory: '',
-    user: '',
-    terminal: undefined,
-    timeoutMs: undefined,
-  };
-  const streams = { stdin: true, isFollowed: true, isAttachable: false };
-  await channel.start({ id, command, ...spec, ...streams });
-  await promise;
-  channel.off('output', listen);
-  await exited;
-  await channel.forget(id);
+interface Bench {
+  readonly stack: Stack;
+  readonly api: ApiClient;
+  readonly rounds: number;
+  readonly mib: number;
+  readonly connections: number;
 }
 
-/** Resolves when a session's process has put out so many bytes. */
-async function received(connection: TestConnection, bytes: number): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  connection.readFrames(({ offset, bytes: piece }) => {
-    if (offset + piece.length >= bytes) resolve();
+/** Runs a command on a connection to its end. Resolves once it has put out so many bytes. */
+async function runOn(connection: TestConnection, command: string, bytes: number): Promise<void> {
+  let seen = 0;
+  connection.readFrames((frame) => {
+    seen = frame.offset + frame.bytes.length;
   });
-  await promise;
+  connection.say({ type: 'start', command, env: {} });
+  await connection.until(() => seen >= bytes);
 }
 
-async function benchStart(
-  api: ApiClient,
-  id: string,
-  channel: GuestChannel,
-  rounds: number,
-): Promise<void> {
+async function benchStart({ api, rounds }: Bench, id: string, channel: GuestChannel) {
   const connects: number[] = [];
-  let connection: TestConnection | undefined;
-  const times = { ours: [] as number[], baseline: [] as number[] };
-  for (let round = 0; round < rounds; round += 1) {
-    connects.push(
-      await timed(async () => {
-        connection = await TestConnection.open(api, id);
-      }),
-    );
-    assert(connection !== undefined);
-    const opened = connection;
-    times.ours.push(
-      await timed(async () => {
-        const first = received(opened, 6);
-        opened.say({ type: 'start', command: 'echo ready', env: {} });
-        await first;
-      }),
-    );
-    await opened.end();
-    times.baseline.push(await timed(() => runBare(channel, 'echo ready', 6)));
-  }
+  const measurements = {
+    async ours() {
+      const begunAt = performance.now();
+      const connection = await TestConnection.open(api, id);
+      connects.push(performance.now() - begunAt);
+      const ms = await timed(() => runOn(connection, 'echo ready', 6));
+      await connection.end();
+      return ms;
+    },
+    baseline: async () => {
+      const begunAt = performance.now();
+      let ms = 0;
+      const output = (): void => void (ms ||= performance.now() - begunAt);
+      await runInGuest(channel, 'echo ready', { output });
+      return ms;
+    },
+  };
+  const times = await inTurns(rounds, measurements);
   const names = { ours: 'session, open connection', baseline: 'bare guest channel' };
-  printComparison('start to first byte of echo', times, names, { unit: 'ms', target: '<= 2' });
+  printComparison('start to first byte of echo', times, names, { unit: 'ms', target: '≤ 2' });
   printRows('before it', [{ name: 'URL and WebSocket', samples: connects }], 'ms');
 }
 
-const toRates = (samples: readonly number[]): number[] =>
-  samples.map((ms) => STREAM_BYTES / MiB / (ms / 1000));
-
-async function benchStream(
-  api: ApiClient,
-  id: string,
-  channel: GuestChannel,
-  rounds: number,
-): Promise<void> {
-  await runBare(channel, `${MAKE_PIECE}; echo ready`, 6);
-  const prepare = await TestConnection.open(api, id);
-  prepare.say({ type: 'start', command: MAKE_PIECE, env: {} });
-  await prepare.end();
+async function benchStream({ api, rounds, mib }: Bench, id: string, channel: GuestChannel) {
+  await runInGuest(channel, MAKE_PIECE);
+  await runAttached(api, id, MAKE_PIECE);
+  const pieces = Math.ceil(mib / PIECE_MIB);
+  const [command, bytes] = [
+    `for i in $(seq ${pieces}); do cat /run/piece; done`,
+    pieces * PIECE_MIB * MiB,
+  ] as const;
   const ours = async (): Promise<void> => {
     const connection = await TestConnection.open(api, id);
-    const whole = received(connection, STREAM_BYTES);
-    connection.say({ type: 'start', command: STREAM, env: {} });
-    await whole;
+    await runOn(connection, command, bytes);
     await connection.end();
   };
-  const times = await alternate(rounds, ours, () => runBare(channel, STREAM, STREAM_BYTES));
+  const times = await alternate(Math.ceil(rounds / 20), ours, () => runInGuest(channel, command));
+  const toRates = (samples: readonly number[]): number[] =>
+    samples.map((ms) => bytes / MiB / (ms / 1000));
   printComparison(
-    '256 MiB from guest to client',
+    `${pieces * PIECE_MIB} MiB from guest to client`,
     { ours: toRates(times.ours), baseline: toRates(times.baseline) },
     { ours: 'session', baseline: 'bare guest channel' },
-    { unit: 'MiB/s', target: '>= 0.5' },
+    { unit: 'MiB/s', target: '≥ 0.5' },
   );
 }
 
-/** Resident memory of a process, in MiB. */
-async function residentMib(pid: number): Promise<number> {
-  const status = await readFile(`/proc/${pid}/status`, 'utf8');
-  return Number(/^VmRSS:\s+(\d+) kB$/mu.exec(status)?.[1]) / 1024;
-}
-
-async function benchIdle(api: ApiClient, id: string, stack: Stack): Promise<void> {
+async function benchIdle({ api, stack, connections: count }: Bench, id: string): Promise<void> {
   const pid = stack.agent.pid;
-  const attach = async (count: number): Promise<TestConnection[]> => {
+  const attach = async (wanted: number): Promise<TestConnection[]> => {
     const connections: TestConnection[] = [];
-    while (connections.length < count) {
+    while (connections.length < wanted) {
       const connection = await TestConnection.open(api, id);
       connection.say({ type: 'start', command: 'cat', env: {} });
       await connection.until(() => connection.processId !== '');
@@ -151,12 +108,12 @@ async function benchIdle(api: ApiClient, id: string, stack: Stack): Promise<void
   };
   const warm = await attach(20); // Modules that the first connections load do not count.
   await sleep(2_000);
-  const before = await residentMib(pid);
-  const connections = await attach(IDLE_CONNECTIONS);
+  const before = await residentMiB(pid);
+  const connections = await attach(count);
   await sleep(5_000);
-  const after = await residentMib(pid);
+  const after = await residentMiB(pid);
   printFigures(
-    `what ${IDLE_CONNECTIONS} attached idle connections add to the ${before.toFixed(1)} MiB of the agent`,
+    `what ${count} attached idle connections add to the ${before.toFixed(1)} MiB of the agent`,
     { growth: after - before },
     { unit: 'MiB', target: '≤ 20' },
   );
@@ -165,27 +122,25 @@ async function benchIdle(api: ApiClient, id: string, stack: Stack): Promise<void
   await Promise.all(all.map((connection) => connection.end()));
 }
 
-async function keystrokes(connection: TestConnection): Promise<number[]> {
-  const samples: number[] = [];
-  for (let count = 0; count < KEYSTROKES; count += 1) {
+async function keystrokes(connection: TestConnection, count: number): Promise<number[]> {
+  const stroke = async (): Promise<number> => {
     const { cursor } = connection;
-    samples.push(
-      await timed(async () => {
-        connection.write('x');
-        await connection.until(() => connection.cursor > cursor);
-      }),
-    );
+    const ms = await timed(async () => {
+      connection.write('x');
+      await connection.until(() => connection.cursor > cursor);
+    });
     await sleep(20);
-  }
-  return samples;
+    return ms;
+  };
+  return (await inTurns(count, { stroke })).stroke;
 }
 
-async function benchKeystrokes(api: ApiClient, id: string): Promise<void> {
+async function benchKeystrokes({ api, rounds }: Bench, id: string): Promise<void> {
   const quiet = await TestConnection.open(api, id);
   quiet.say({ type: 'start', command: 'stty raw -echo; exec cat', env: {}, terminal: true });
   await quiet.until(() => quiet.processId !== '');
   await sleep(500);
-  const unloaded = await keystrokes(quiet);
+  const unloaded = await keystrokes(quiet, 4 * rounds);
   const loud = await TestConnection.open(api, id);
   let bytes = 0;
   loud.readFrames((frame) => {
@@ -193,8 +148,8 @@ async function benchKeystrokes(api: ApiClient, id: string): Promise<void> {
   });
   loud.say({ type: 'start', command: 'cat /dev/zero', env: {} });
   await waitFor('the loud session', async () => bytes > 4 * MiB);
-  const loaded = await keystrokes(quiet);
-  const p95 = [...loaded].sort((a, b) => a - b)[Math.floor(loaded.length * 0.95)] ?? Number.NaN;
+  const loaded = await keystrokes(quiet, 4 * rounds);
+  const p95 = quantile(loaded, 0.95);
   printRows(
     'keystroke to echo',
     [
@@ -211,49 +166,33 @@ async function benchKeystrokes(api: ApiClient, id: string): Promise<void> {
   }
 }
 
-/**
- * `npm run bench -- process [--rounds N] [--only start,stream,idle,keys]`: see docs/benchmarks.md.
- */
+/** `npm run bench -- process`: see docs/benchmarks.md. */
 export async function benchProcess(args: readonly string[]): Promise<void> {
-  const { values } = parseArgs({
-    args: [...args],
-    options: {
-      rounds: { type: 'string', default: '60' },
-      only: { type: 'string', default: 'start,stream,idle,keys' },
-    },
+  const known = { rounds: 60, mib: 256, connections: 500 };
+  const { only, ...flags } = readFlags(args, known, ['start', 'stream', 'idle', 'keys']);
+  const settings = sandboxSettings();
+  await using stack = await Stack.start({
+    ...settings,
+    ...{ CONNECTIONS_MAX: '4096', CONNECTIONS_PER_ADDRESS_MAX: '4096', LOG_LEVEL: 'warn' },
   });
-  const rounds = Number(values.rounds);
-  const only = new Set(values.only.split(','));
-  const known = { ...(await readEnvFile(paths.config)), ...process.env };
-  const { GUEST_DIR: guestDir = '', DEFAULT_ROOT_DISK: rootDisk = '' } = known;
-  assert(guestDir !== '' && rootDisk !== '', 'there is no guest: run ./scripts/setup');
-  const settings = { GUEST_DIR: guestDir, DEFAULT_ROOT_DISK: rootDisk, SANDBOX_PREWARMED: '0' };
-  const connections = { CONNECTIONS_MAX: '4096', CONNECTIONS_PER_ADDRESS_MAX: '4096' };
-  const stack = await Stack.start(
-    { ...settings, ...connections, SANDBOX_ACCELERATOR: 'tcg', LOG_LEVEL: 'warn' },
-    [],
-    true,
-  );
-  try {
-    const parts = { guestDir, rootDisk, accelerator: 'tcg', memSizeMib: MEM_SIZE_MIB } as const;
+  const api = await stack.newClient();
+  const bench = { ...flags, stack, api };
+  const size = { mem_size_mib: MEM_SIZE_MIB, max_concurrent_execs: 1024 };
+  const { sandbox_id: id } = await createSandbox(api, { ...size, vcpu_count: 1 });
+  if (only.has('start') || only.has('stream')) {
     await using bare = await BareQemu.prepare({
-      ...parts,
+      guestDir: settings['GUEST_DIR'] ?? '',
+      rootDisk: settings['DEFAULT_ROOT_DISK'] ?? '',
+      ...{ accelerator: 'tcg', memSizeMib: MEM_SIZE_MIB },
       directory: join(stack.directory, 'bare'),
     });
-    const api = await stack.newClient();
-    const size = { mem_size_mib: MEM_SIZE_MIB, max_concurrent_execs: 1024 };
-    const { sandbox_id: id } = await createSandbox(api, { ...size, vcpu_count: 1 });
-    if (only.has('start') || only.has('stream')) {
-      await using machine = await bare.start(AbortSignal.timeout(600_000));
-      if (only.has('start')) await benchStart(api, id, machine.channel, rounds);
-      if (only.has('stream')) await benchStream(api, id, machine.channel, Math.ceil(rounds / 20));
-    }
-    if (only.has('idle')) await benchIdle(api, id, stack);
-    if (only.has('keys')) {
-      const { sandbox_id: two } = await createSandbox(api, { ...size, vcpu_count: 2 });
-      await benchKeystrokes(api, two);
-    }
-  } finally {
-    await stack.stop();
+    await using machine = await bare.start();
+    if (only.has('start')) await benchStart(bench, id, machine.channel);
+    if (only.has('stream')) await benchStream(bench, id, machine.channel);
+  }
+  if (only.has('idle')) await benchIdle(bench, id);
+  if (only.has('keys')) {
+    const { sandbox_id: two } = await createSandbox(api, { ...size, vcpu_count: 2 });
+    await benchKeystrokes(bench, two);
   }
 }

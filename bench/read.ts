@@ -1,15 +1,13 @@
 import { join } from 'node:path';
-import autocannon from 'autocannon';
 import type { ApiClient } from '../test/helpers/api.ts';
 import { Daemon } from '../test/helpers/daemon.ts';
 import { freePorts } from '../test/helpers/ports.ts';
 import type { Stack } from '../test/helpers/stack.ts';
-import { waitFor } from '../test/helpers/wait.ts';
+import { type Served, serving, underLoad } from './servers.ts';
 import { processorMs } from './process-usage.ts';
-import { printComparison } from './statistics.ts';
+import { inTurns, printComparison } from './statistics.ts';
 
-const ROUNDS = 6;
-const SECONDS = 3;
+const ROUNDS_MAX = 6;
 const CONNECTIONS = 32;
 
 interface Server {
@@ -26,20 +24,16 @@ interface Load {
 }
 
 /** A GET under load. */
-async function load({ url, key, pid }: Server): Promise<Load> {
+async function load({ url, key, pid }: Server, seconds: number): Promise<Load> {
   const before = await processorMs(pid);
-  const result = await autocannon({
-    url,
-    headers: { authorization: `Bearer ${key}` },
-    connections: CONNECTIONS,
-    duration: SECONDS,
-  });
-  if (result.non2xx > 0 || result.errors > 0) throw new Error(`${url}: failures under load`);
+  const headers = { authorization: `Bearer ${key}` };
+  const result = await underLoad({ url, headers, connections: CONNECTIONS, duration: seconds });
   const cpuMs = (await processorMs(pid)) - before;
   return { rate: result.requests.average, cpuMs: cpuMs / result.requests.total };
 }
 
-async function startBareKoa(stack: Stack, api: ApiClient, diskId: string, port: number) {
+async function startBareKoa(stack: Stack, api: ApiClient, diskId: string): Promise<Served> {
+  const [port = 0] = await freePorts(1);
   const client = await stack.redisClient();
   const found = await client.keys(`*:disk:${diskId}`);
   const account = found[0]?.split(/[{}]/u)[1] ?? '';
@@ -55,37 +49,35 @@ async function startBareKoa(stack: Stack, api: ApiClient, diskId: string, port: 
     },
     join(stack.directory, 'bare-koa.log'),
   );
-  server.start();
-  const url = `http://127.0.0.1:${port}/`;
-  await waitFor('bare Koa', async () => (await fetch(url).catch(() => undefined))?.ok);
-  return { server, url };
+  return serving(server, `http://127.0.0.1:${port}/`);
+}
+
+interface Read {
+  readonly api: ApiClient;
+  readonly diskId: string;
+  readonly seconds: number;
+  readonly rounds: number;
 }
 
 /** `GET /api/disks/{id}` beside a bare Koa server that reads the same keys. */
-export async function benchRead(stack: Stack, api: ApiClient, diskId: string): Promise<void> {
-  const [port = 0] = await freePorts(1);
-  const bare = await startBareKoa(stack, api, diskId, port);
-  try {
-    const { key } = api;
-    const ours = { url: `${api.baseUrl}/api/disks/${diskId}`, key, pid: stack.control.pid };
-    const baseline = { url: bare.url, key, pid: bare.server.pid };
-    await load(ours);
-    await load(baseline);
-    const loads = { ours: [] as Load[], baseline: [] as Load[] };
-    for (let round = 0; round < ROUNDS; round += 1) {
-      loads.ours.push(await load(ours));
-      loads.baseline.push(await load(baseline));
-    }
-    const names = { ours: 'control', baseline: 'bare Koa, same Redis reads' };
-    const of = (figure: keyof Load) => ({
-      ours: loads.ours.map((each) => each[figure]),
-      baseline: loads.baseline.map((each) => each[figure]),
-    });
-    const title = `GET /api/disks/{id}, ${CONNECTIONS} connections`;
-    printComparison(title, of('rate'), names, { unit: 'requests/s', target: '≥ 0.8' });
-    const cost = { unit: 'ms', target: '≤ 1.25', digits: 3 };
-    printComparison(`${title}: processor time of the server`, of('cpuMs'), names, cost);
-  } finally {
-    await bare.server.stop();
-  }
+export async function benchRead(stack: Stack, read: Read): Promise<void> {
+  const { api, diskId, seconds } = read;
+  await using bare = await startBareKoa(stack, api, diskId);
+  const { key } = api;
+  const ours = { url: `${api.baseUrl}/api/disks/${diskId}`, key, pid: stack.control.pid };
+  const baseline = { url: bare.url, key, pid: bare.pid };
+  const loads = await inTurns(
+    Math.min(read.rounds, ROUNDS_MAX),
+    { ours: () => load(ours, seconds), baseline: () => load(baseline, seconds) },
+    1,
+  );
+  const names = { ours: 'control', baseline: 'bare Koa, same Redis reads' };
+  const of = (figure: keyof Load) => ({
+    ours: loads.ours.map((each) => each[figure]),
+    baseline: loads.baseline.map((each) => each[figure]),
+  });
+  const title = `GET /api/disks/{id}, ${CONNECTIONS} connections`;
+  printComparison(title, of('rate'), names, { unit: 'requests/s', target: '≥ 0.8' });
+  const cost = { unit: 'ms', target: '≤ 1.25', digits: 3 };
+  printComparison(`${title}: processor time of the server`, of('cpuMs'), names, cost);
 }

@@ -26,6 +26,9 @@ export interface RunLimits {
   readonly endMs: number;
 }
 
+/** For a benchmark of this directory that is told to end. */
+export const END_MS = 2 * 60_000;
+
 const loadNow = (): number => loadavg()[0] ?? 0;
 
 const minutes = (ms: number): string => (ms / 60_000).toFixed(1);
@@ -41,15 +44,16 @@ function killGroup({ pid }: ChildProcess): void {
 
 /**
  * Runs one benchmark in a process of its own, so that not even its crash or hang concerns others.
+ * @param args its name and its flags
  */
-async function runOne(
+export async function runOne(
   program: string,
-  bench: string,
+  args: readonly string[],
   { limitMs, endMs, signal }: { limitMs: number; endMs: number; signal: AbortSignal },
 ): Promise<Pick<BenchRun, 'findings' | 'error'>> {
   const findings: Finding[] = [];
   // A group of its own: Ctrl-C is passed on in order instead of reaching all of its processes.
-  const child = fork(program, [bench], { detached: true });
+  const child = fork(program, args, { detached: true });
   child.on('message', (finding) => findings.push(finding as Finding));
   const ended = once(child, 'exit') as Promise<[number | null, NodeJS.Signals | null]>;
   const interrupted = new Promise<void>((resolve) => {
@@ -92,7 +96,7 @@ export async function runAll(
     if (!isLeftOut) process.stdout.write(`== ${bench} (load ${before.toFixed(1)})\n`);
     const result = isLeftOut
       ? { findings: [], error: signal.aborted ? 'interrupted' : 'no time was left' }
-      : await runOne(program, bench, { limitMs, endMs: limits.endMs, signal });
+      : await runOne(program, [bench], { limitMs, endMs: limits.endMs, signal });
     const tookS = Math.round((performance.now() - oneBeganAt) / 1000);
     runs.push({ bench, ...result, load: [before, loadNow()], tookS });
     // After each one, so that a run that is interrupted leaves what it found.

@@ -3,7 +3,9 @@ import { join } from 'node:path';
 import { waitFor } from '../test/helpers/wait.ts';
 import type { Stack } from '../test/helpers/stack.ts';
 import type { BareQemu, BareTimes } from './bare-qemu.ts';
+import { ending } from './ending.ts';
 import type { SandboxCalls } from './sandbox-calls.ts';
+import { inTurns } from './statistics.ts';
 
 const TEMPLATE_MS_MAX = 120_000;
 /** The host prewarms when nothing was requested for a shorter time than this. */
@@ -27,7 +29,6 @@ export interface SandboxBench {
   /** How many sandboxes to run at the same time, or to create one after the other. */
   readonly fleet: number;
   readonly burst: number;
-  readonly signal: AbortSignal;
 }
 
 type LogEvent = Readonly<Record<string, unknown>>;
@@ -63,10 +64,10 @@ export async function untilRested(
   bench: SandboxBench,
   memSizeMib = bench.memSizeMib,
 ): Promise<void> {
-  const { isCold, prewarmed, signal } = bench;
+  const { isCold, prewarmed } = bench;
   if (isCold || prewarmed === 0) return;
   const isRested = async (): Promise<boolean> => {
-    signal.throwIfAborted();
+    ending.throwIfAborted();
     const made = await logEvents(bench, 'prewarmed:started');
     const started = await logEvents(bench, 'sandbox:started');
     const taken = new Set(started.map(({ vmId }) => vmId));
@@ -93,12 +94,12 @@ export async function newSandbox(bench: SandboxBench, settings: object = {}): Pr
 
 /** Makes the template of a shape: the first machine of the shape only begins to make it. */
 export async function makeTemplate(bench: SandboxBench, memSizeMib: number): Promise<void> {
-  const { calls, signal, isCold } = bench;
+  const { calls, isCold } = bench;
   const id = await calls.createRunning(memSizeMib);
   await calls.remove(id);
   if (isCold) return;
   const isMade = async (): Promise<boolean> => {
-    signal.throwIfAborted();
+    ending.throwIfAborted();
     const failures = await logEvents(bench, 'template:createFailed');
     assert.deepEqual(failures, [], 'the template was not made');
     const made = await logEvents(bench, 'template:created');
@@ -108,19 +109,19 @@ export async function makeTemplate(bench: SandboxBench, memSizeMib: number): Pro
 }
 
 /** Alternates rounds of `ours` with bare boots, after one unmeasured round of each. */
-export async function besideBoots<T>(
+export const besideBoots = <T>(
   bench: SandboxBench,
   ours: () => Promise<T>,
-): Promise<{ ours: T[]; boots: BareTimes[] }> {
-  const { bare, rounds, signal } = bench;
-  const results: { ours: T[]; boots: BareTimes[] } = { ours: [], boots: [] };
-  for (let round = 0; round <= rounds; round += 1) {
-    const result = await ours();
-    await untilRested(bench); // Prewarming must not slow the baseline down.
-    const boot = await bare.run(signal);
-    if (round === 0) continue;
-    results.ours.push(result);
-    results.boots.push(boot);
-  }
-  return results;
-}
+): Promise<{ ours: T[]; boots: BareTimes[] }> =>
+  inTurns(
+    bench.rounds,
+    {
+      async ours() {
+        const result = await ours();
+        await untilRested(bench); // Prewarming must not slow the baseline down.
+        return result;
+      },
+      boots: () => bench.bare.run(),
+    },
+    1,
+  );

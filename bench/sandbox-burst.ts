@@ -1,15 +1,8 @@
-import assert from 'node:assert';
 import { logEvents, makeTemplate, type SandboxBench, untilRested } from './sandbox-bench.ts';
-import { printPhases, readPhases } from './sandbox-phases.ts';
+import type { Start } from './sandbox-calls.ts';
 import { printRows } from './statistics.ts';
 
 const MEM_SIZE_MIB = 256;
-
-interface Start {
-  readonly id: string;
-  readonly runningMs: number;
-  readonly outputMs: number;
-}
 
 interface Burst {
   readonly starts: readonly Start[];
@@ -18,19 +11,11 @@ interface Burst {
   readonly prewarmed: number;
 }
 
-async function startOne({ calls }: SandboxBench): Promise<Start> {
-  const beganAt = performance.now();
-  const id = await calls.createRunning(MEM_SIZE_MIB);
-  const runningMs = performance.now() - beganAt;
-  assert.equal(await calls.output(id, 'echo ready'), 'ready\n');
-  return { id, runningMs, outputMs: performance.now() - beganAt };
-}
-
 async function startAll(bench: SandboxBench): Promise<Burst> {
   const { calls, burst } = bench;
   await untilRested(bench, MEM_SIZE_MIB);
   const beganAt = performance.now();
-  const starts = await Promise.all(Array.from({ length: burst }, () => startOne(bench)));
+  const starts = await Promise.all(Array.from({ length: burst }, () => calls.start(MEM_SIZE_MIB)));
   const seconds = (performance.now() - beganAt) / 1000;
   const prewarmed = await countPrewarmed(bench, starts);
   await Promise.all(starts.map(({ id }) => calls.remove(id)));
@@ -55,9 +40,7 @@ export async function benchBurst(bench: SandboxBench): Promise<void> {
   const again = await startAll(bench);
   const inTurn: Start[] = [];
   for (let count = 0; count < burst; count += 1) {
-    const start = await startOne(bench);
-    inTurn.push(start);
-    await calls.remove(start.id);
+    inTurn.push(await calls.startOnce(MEM_SIZE_MIB));
   }
   const bursts = { 'at once': first, 'at once again': again };
   printRows(
@@ -74,7 +57,4 @@ export async function benchBurst(bench: SandboxBench): Promise<void> {
     samples: starts.map(({ outputMs }) => outputMs),
   }));
   printRows('each of them', rows, 'ms');
-  printPhases('at once, by phase', await readPhases(bench, first.starts));
-  printPhases('again, by phase', await readPhases(bench, again.starts));
-  printPhases('in turn, by phase', await readPhases(bench, inTurn));
 }

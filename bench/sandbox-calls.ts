@@ -1,14 +1,13 @@
+import assert from 'node:assert';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ApiClient } from '../test/helpers/api.ts';
+import { ending } from './ending.ts';
 
 const POLL_EVERY_MS = 50;
 
 interface Sandbox {
   readonly sandbox_id: string;
   readonly status: string;
-  readonly exit_reason?: string;
-  readonly exit_message?: string;
-  readonly running_at?: string;
 }
 
 interface Exec {
@@ -18,17 +17,37 @@ interface Exec {
   readonly stderr?: string;
 }
 
+/** A sandbox that runs, and how long after its creation was requested. */
+export interface Start {
+  readonly id: string;
+  readonly runningMs: number;
+  /** Until a first command had put something out. */
+  readonly outputMs: number;
+}
+
 const PASSING: ReadonlySet<string> = new Set(['pending', 'pausing', 'stopping']);
 
 /** Calls the API of sandboxes as a client would, without the checks of the tests' client. */
 export class SandboxCalls {
   readonly #api: ApiClient;
-  readonly #signal: AbortSignal;
 
-  /** @param signal ends every call */
-  constructor(api: ApiClient, signal: AbortSignal) {
+  constructor(api: ApiClient) {
     this.#api = api;
-    this.#signal = signal;
+  }
+
+  async start(memSizeMib: number, settings: object = {}): Promise<Start> {
+    const beganAt = performance.now();
+    const id = await this.createRunning(memSizeMib, settings);
+    const runningMs = performance.now() - beganAt;
+    assert.equal(await this.output(id, 'echo ready'), 'ready\n');
+    return { id, runningMs, outputMs: performance.now() - beganAt };
+  }
+
+  /** Starts a sandbox and removes it. */
+  async startOnce(memSizeMib: number, settings: object = {}): Promise<Start> {
+    const start = await this.start(memSizeMib, settings);
+    await this.remove(start.id);
+    return start;
   }
 
   /** @returns the id of a sandbox that runs */
@@ -38,10 +57,6 @@ export class SandboxCalls {
     const created = await this.#call<Sandbox>('POST', '/api/sandboxes?wait=true', input);
     await this.#until(created, 'running');
     return created.sandbox_id;
-  }
-
-  get(id: string): Promise<Sandbox> {
-    return this.#call<Sandbox>('GET', `/api/sandboxes/${id}`);
   }
 
   /** Pauses a sandbox and waits until its checkpoint is durable. */
@@ -65,7 +80,7 @@ export class SandboxCalls {
     const path = `/api/sandboxes/${id}/execs`;
     let exec = await this.#call<Exec>('POST', `${path}?wait=true`, { command });
     while (exec.status === 'running') {
-      await sleep(POLL_EVERY_MS, undefined, { signal: this.#signal });
+      await sleep(POLL_EVERY_MS, undefined, { signal: ending });
       exec = await this.#call<Exec>('GET', `${path}/${exec.exec_id}`);
     }
     if (exec.status !== 'completed') throw new Error(`${command}: ${JSON.stringify(exec)}`);
@@ -77,7 +92,7 @@ export class SandboxCalls {
     const path = `/api/sandboxes/${id}/snapshots?wait=true`;
     let snapshot = await this.#call<{ status: string }>('POST', path, { name });
     while (snapshot.status === 'creating') {
-      await sleep(POLL_EVERY_MS, undefined, { signal: this.#signal });
+      await sleep(POLL_EVERY_MS, undefined, { signal: ending });
       snapshot = await this.#call('GET', `/api/snapshots/${name}`);
     }
     if (snapshot.status !== 'ready') throw new Error(JSON.stringify(snapshot));
@@ -101,8 +116,8 @@ export class SandboxCalls {
     let now = sandbox;
     while (now.status !== status) {
       if (!PASSING.has(now.status)) throw new Error(`not ${status}: ${JSON.stringify(now)}`);
-      await sleep(POLL_EVERY_MS, undefined, { signal: this.#signal });
-      now = await this.get(sandbox.sandbox_id);
+      await sleep(POLL_EVERY_MS, undefined, { signal: ending });
+      now = await this.#call<Sandbox>('GET', `/api/sandboxes/${sandbox.sandbox_id}`);
     }
   }
 
@@ -110,7 +125,7 @@ export class SandboxCalls {
     const response = await fetch(`${this.#api.baseUrl}${path}`, {
       method,
       headers: { authorization: `Bearer ${this.#api.key}`, 'content-type': 'application/json' },
-      signal: this.#signal,
+      signal: ending,
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     const text = await response.text();

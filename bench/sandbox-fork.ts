@@ -1,6 +1,7 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { ending } from './ending.ts';
 import { besideBoots, newSandbox, type SandboxBench, sandboxDirectory } from './sandbox-bench.ts';
 import { median, printComparison, printRows, timed } from './statistics.ts';
 
@@ -51,19 +52,19 @@ interface Fork {
 }
 
 async function forkOnce(bench: SandboxBench): Promise<Fork> {
-  const { calls, signal } = bench;
+  const { calls } = bench;
   const parent = await newSandbox(bench);
   await calls.output(parent, TICKER);
   const console = join(await sandboxDirectory(bench, parent), 'run/console.log');
-  await sleep(QUIET_MS, undefined, { signal });
-  const quietMs = await longestGap(console, () => sleep(QUIET_MS, undefined, { signal }));
+  await sleep(QUIET_MS, undefined, { signal: ending });
+  const quietMs = await longestGap(console, () => sleep(QUIET_MS, undefined, { signal: ending }));
   let child = '';
   let childMs = 0;
   const gapMs = await longestGap(console, async () => {
     childMs = await timed(async () => {
       child = await calls.fork(parent);
     });
-    await sleep(QUIET_MS / 2, undefined, { signal });
+    await sleep(QUIET_MS / 2, undefined, { signal: ending });
   });
   await calls.remove(child);
   await calls.remove(parent);

@@ -2,6 +2,7 @@ import assert from 'node:assert';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { ending } from './ending.ts';
 import { newSandbox, type SandboxBench, vmIdOf } from './sandbox-bench.ts';
 import { median, printFigures } from './statistics.ts';
 
@@ -45,7 +46,7 @@ function slope(values: readonly number[]): number {
 
 /** Measures how much of the host's memory each further idle sandbox takes. */
 export async function benchMemory(bench: SandboxBench): Promise<void> {
-  const { calls, fleet, memSizeMib, signal, stack } = bench;
+  const { calls, fleet, memSizeMib, stack } = bench;
   const ids: string[] = [];
   const vmIds: string[] = [];
   const available: number[] = [];
@@ -54,7 +55,7 @@ export async function benchMemory(bench: SandboxBench): Promise<void> {
     assert.equal(await calls.output(id, 'echo ready'), 'ready\n');
     ids.push(id);
     vmIds.push(await vmIdOf(bench, id));
-    await sleep(SETTLE_MS, undefined, { signal });
+    await sleep(SETTLE_MS, undefined, { signal: ending });
     available.push(await availableMiB());
   }
   const machines = await machinesMiB(vmIds);

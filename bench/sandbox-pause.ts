@@ -3,9 +3,9 @@ import { rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { run } from '../agent/system/spawn.ts';
+import { ending } from './ending.ts';
 import { besideBoots, newSandbox, type SandboxBench, sandboxDirectory } from './sandbox-bench.ts';
-import { printPhases, readResumes } from './sandbox-phases.ts';
-import { median, printComparison, printRows, timed } from './statistics.ts';
+import { inTurns, median, printComparison, printRows, timed } from './statistics.ts';
 import { MiB } from '../shared/units.ts';
 
 const DIRTY_MIB = 512;
@@ -29,12 +29,12 @@ async function pauseOnce(
   id: string,
   whilePaused: (pages: string) => Promise<void> = async () => undefined,
 ): Promise<Pause> {
-  const { calls, signal } = bench;
+  const { calls } = bench;
   const pauseMs = await timed(() => calls.pause(id));
   const pages = await pagesOf(bench, id);
   const { size: pagesBytes } = await stat(pages);
   await whilePaused(pages);
-  await sleep(REST_MS, undefined, { signal });
+  await sleep(REST_MS, undefined, { signal: ending });
   const resumeMs = await timed(() => calls.resume(id));
   assert.equal(await calls.output(id, 'cat /run/mark'), 'here\n');
   return { pauseMs, resumeMs, pagesBytes };
@@ -67,36 +67,37 @@ export async function benchPause(bench: SandboxBench): Promise<void> {
     ...options,
     target: '≤ 0.03',
   });
-  printPhases('where the time of these resumes went, in the agent', await readResumes(bench));
 }
 
 /** Pause of a guest that filled much of its memory, beside a copy of as many bytes. */
 export async function benchDirtyPause(bench: SandboxBench): Promise<void> {
-  const { calls, memSizeMib, rounds, signal, stack } = bench;
+  const { calls, memSizeMib, rounds, stack } = bench;
   const id = await newSandbox(bench);
   await calls.output(id, 'mount -o remount,size=90% /run; echo here > /run/mark');
   await calls.output(id, `head -c ${DIRTY_MIB}M /dev/urandom > /run/random`);
   const copy = join(stack.directory, 'copy');
-  const [ours, baseline]: [Pause[], number[]] = [[], []];
-  for (let round = 0; round <= rounds; round += 1) {
-    await sleep(WORK_MS, undefined, { signal });
-    let copyMs = 0;
-    const pause = await pauseOnce(bench, id, async (pages) => {
-      copyMs = await timed(async () => {
-        await run('dd', [`if=${pages}`, `of=${copy}`, 'bs=1M', 'conv=fsync', 'status=none']);
-      });
-      await rm(copy);
-    });
-    if (round === 0) continue;
-    ours.push(pause);
-    baseline.push(copyMs);
-  }
+  const { ours } = await inTurns(
+    rounds,
+    {
+      async ours() {
+        await sleep(WORK_MS, undefined, { signal: ending });
+        let copyMs = 0;
+        const pause = await pauseOnce(bench, id, async (pages) => {
+          const args = [`if=${pages}`, `of=${copy}`, 'bs=1M', 'conv=fsync', 'status=none'];
+          copyMs = await timed(() => run('dd', args));
+          await rm(copy);
+        });
+        return { ...pause, copyMs };
+      },
+    },
+    1,
+  );
   await calls.remove(id);
   const size = (median(ours.map(({ pagesBytes }) => pagesBytes)) / MiB).toFixed(0);
   printComparison(
     `pause until durable, ${memSizeMib} MiB, ${DIRTY_MIB} MiB of them random, ${rounds} alternating ` +
       `rounds; ${size} MiB of pages`,
-    { ours: ours.map(({ pauseMs }) => pauseMs), baseline },
+    { ours: ours.map(({ pauseMs }) => pauseMs), baseline: ours.map(({ copyMs }) => copyMs) },
     { ours: 'HTTP', baseline: 'dd conv=fsync of the pages' },
     { unit: 'ms', target: '≤ 1.5' },
   );

@@ -1,3 +1,5 @@
+import { ending } from './ending.ts';
+
 /** A comparison, or a list of figures. */
 export interface Finding {
   readonly title: string;
@@ -10,7 +12,7 @@ export interface Finding {
 }
 
 /** Tells the process that runs all benchmarks, if this one is part of that. */
-export const report = (finding: Finding): void => void process.send?.(finding);
+const report = (finding: Finding): void => void process.send?.(finding);
 
 const NAME_WIDTH = 28;
 
@@ -28,25 +30,42 @@ export function quantile(samples: readonly number[], share: number): number {
 export const median = (samples: readonly number[]): number => quantile(samples, 0.5);
 
 /** @returns how many milliseconds it took */
-export async function timed(run: () => Promise<void>): Promise<number> {
+export async function timed(run: () => Promise<unknown>): Promise<number> {
   const begunAt = performance.now();
   await run();
   return performance.now() - begunAt;
 }
 
-/** Alternates the two, so that both meet the same noise. Times are in milliseconds. */
-export async function alternate(
+type Measurements = Readonly<Record<string, () => Promise<unknown>>>;
+
+/**
+ * Takes measurements in turns, so that all meet the same noise.
+ * @param warmUp rounds before those that count
+ */
+export async function inTurns<M extends Measurements>(
   rounds: number,
-  ours: () => Promise<void>,
-  baseline: () => Promise<void>,
-): Promise<{ ours: number[]; baseline: number[] }> {
-  const times = { ours: [] as number[], baseline: [] as number[] };
-  for (let round = 0; round < rounds; round += 1) {
-    times.ours.push(await timed(ours));
-    times.baseline.push(await timed(baseline));
+  measurements: M,
+  warmUp = 0,
+): Promise<{ [Name in keyof M]: Awaited<ReturnType<M[Name]>>[] }> {
+  const found = new Map<string, unknown[]>(Object.keys(measurements).map((name) => [name, []]));
+  for (let round = -warmUp; round < rounds; round += 1) {
+    for (const [name, measure] of Object.entries(measurements)) {
+      ending.throwIfAborted();
+      const value = await measure();
+      if (round >= 0) found.get(name)?.push(value);
+    }
   }
-  return times;
+  return Object.fromEntries(found) as { [Name in keyof M]: Awaited<ReturnType<M[Name]>>[] };
 }
+
+/** The milliseconds that the two took, in turns. */
+export const alternate = (
+  rounds: number,
+  ours: () => Promise<unknown>,
+  baseline: () => Promise<unknown>,
+  warmUp = 0,
+): Promise<{ ours: number[]; baseline: number[] }> =>
+  inTurns(rounds, { ours: () => timed(ours), baseline: () => timed(baseline) }, warmUp);
 
 /** Prints figures that were measured once, a line for each. */
 export function printFigures(

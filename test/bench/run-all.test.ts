@@ -2,7 +2,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
-import { type BenchRun, type RunLimits, runAll } from '../../bench/run-all.ts';
+import { type BenchRun, type RunLimits, runAll, runOne } from '../../bench/run-all.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const program = new URL('../fixtures/bench-program.ts', import.meta.url).pathname;
@@ -82,6 +82,13 @@ test('An interruption ends the benchmark that runs and leaves out the rest', asy
     ['slow', 'interrupted'],
     ['good', 'interrupted'],
   ]);
+});
+
+test('An error that nothing handles ends a benchmark', async (t) => {
+  const failing = new URL('../fixtures/bench-failing.ts', import.meta.url).pathname;
+  const signal = new AbortController().signal;
+  const { error } = await runOne(failing, [], { limitMs: minute, endMs: minute, signal });
+  t.is(error, 'ended with 1');
 });
 
 function isAlive(pid: number): boolean {

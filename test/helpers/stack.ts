@@ -112,7 +112,7 @@ async function provideTemplatesTo(agent: Environment): Promise<void> {
  * A whole system of its own: Redis, one control node, one agent; real processes on free ports. A
  * test can add further nodes.
  */
-export class Stack {
+export class Stack implements AsyncDisposable {
   /** Started by this process and not stopped yet. */
   static readonly #running = new Set<Stack>();
   readonly directory: string;
@@ -366,6 +366,10 @@ export class Stack {
   stop(): Promise<void> {
     Stack.#running.delete(this);
     return (this.#stopped ??= this.#stop());
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
   }
 
   async #stop(): Promise<void> {

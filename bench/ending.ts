@@ -1,0 +1,42 @@
+import { runInBackground } from '../shared/background.ts';
+import { Stack } from '../test/helpers/stack.ts';
+
+/** How long a benchmark that is to end may take for what it has started. */
+const ENDS_WITHIN_MS = 100_000;
+
+const controller = new AbortController();
+/** Aborted when the benchmark of this process is to end. */
+export const ending = controller.signal;
+
+/** Without its stacks a benchmark fails, and ends what else it has started. */
+function end(why: Error): void {
+  if (ending.aborted) return;
+  controller.abort(why);
+  setTimeout(() => process.exit(1), ENDS_WITHIN_MS).unref();
+  runInBackground('bench.stop', () => Stack.stopAll());
+}
+
+/**
+ * Runs the benchmark of this process to its end, to the first error that nothing handles, or to a
+ * signal; then ends the process.
+ */
+export async function runToEnd(work: () => Promise<void>): Promise<never> {
+  let isTold = false;
+  const beTold = (): void => {
+    isTold = true;
+    end(new Error('told to end'));
+  };
+  // The other end of the channel is what watches this process.
+  for (const name of ['SIGINT', 'SIGTERM', 'disconnect']) process.on(name, beTold);
+  process.on('uncaughtException', end);
+  let code = 0;
+  try {
+    await work();
+    ending.throwIfAborted();
+  } catch (error) {
+    code = 1;
+    if (!isTold) console.error(ending.reason ?? error);
+  }
+  await Stack.stopAll();
+  process.exit(code);
+}
