@@ -16,6 +16,16 @@ function end(why: Error): void {
   runInBackground('bench.stop', () => Stack.stopAll());
 }
 
+/** Prints an error, and first the one that led to it. */
+function printError(error: unknown): void {
+  if (error instanceof SuppressedError) {
+    printError(error.suppressed);
+    printError(error.error);
+  } else {
+    console.error(error);
+  }
+}
+
 /**
  * Runs the benchmark of this process to its end, to the first error that nothing handles, or to a
  * signal; then ends the process.
@@ -35,7 +45,7 @@ export async function runToEnd(work: () => Promise<void>): Promise<never> {
     ending.throwIfAborted();
   } catch (error) {
     code = 1;
-    if (!isTold) console.error(ending.reason ?? error);
+    if (!isTold) printError(ending.reason ?? error);
   }
   await Stack.stopAll();
   process.exit(code);
