@@ -97,8 +97,8 @@ export const GrepResult = Type.Object(
     }),
     containersDispatched: Type.Integer({
       minimum: 0,
-      description: 'How many workers searched.',
-      examples: [2],
+      description: 'How many containers searched: 0 when the time was over before one had started.',
+      examples: [1],
     }),
     computeSecondsUsed: Type.Number({
       minimum: 0,

@@ -33,8 +33,8 @@ import { KiB, MiB } from '../../../shared/units.ts';
  * waits. For an attachable process that ends when its host leaves; then the oldest bytes go.
  *
  * Ends. `exited` follows when the shell has ended and its pipes are drained: closed, or one second
- * later. A process is kept until `forget`; an attachable one also until `retainMs` have passed or
- * the room is needed, which `evicted` tells.
+ * later. A process is kept until `forget`. An attachable one that is not followed is also evicted,
+ * `retainMs` after its end or earlier when its room is needed, which `evicted` tells.
  *
  * Copies of memory. `freeze` stops every process and syncs the disks; after a restore come
  * `configure`, `recoverLocks` where disks are mounted, the `hook` of a copy, then `thaw`.
