@@ -4,7 +4,7 @@ import { containerSettings, sandboxSettings } from '../test/helpers/sandboxes.ts
 import type { SandboxCalls, Start } from './sandbox-calls.ts';
 import { inTurns, printComparison } from './statistics.ts';
 
-/** So that nothing of the sandbox before is still being removed, or prewarmed after it. */
+/** Pause between creations, until the previous sandbox is removed and its successor prewarmed. */
 const REST_MS = { plain: 500, prewarmed: 3_000 } as const;
 
 /** Settings of a stack with one of the runtimes, and so many prewarmed sandboxes. */

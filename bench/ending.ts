@@ -8,7 +8,7 @@ const controller = new AbortController();
 /** Aborted when the benchmark of this process is to end. */
 export const ending = controller.signal;
 
-/** Without its stacks a benchmark fails, and ends what else it has started. */
+/** Stops the stacks of this process: its benchmark then fails, and stops what else it started. */
 function end(why: Error): void {
   if (ending.aborted) return;
   controller.abort(why);

@@ -3,7 +3,6 @@ import { open } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { pino } from 'pino';
 import { closeTails } from '../agent/commands/container.ts';
 import { ContainerPool } from '../agent/commands/container-pool.ts';
@@ -13,7 +12,7 @@ import { openContainers } from '../test/helpers/containers.ts';
 import type { Stack } from '../test/helpers/stack.ts';
 import type { BareRunc } from './bare-runc.ts';
 import { ending } from './ending.ts';
-import { inTurns, printComparison, printRows, timed } from './statistics.ts';
+import { inTurns, paced, printComparison, printRows, timed } from './statistics.ts';
 
 const WARM_UP = 10;
 /** About two of a bare `runc run`, so that the pool can replace the container that it gave. */
@@ -45,11 +44,7 @@ export async function benchExecFloor(
     await response.json();
   };
   const measurements = {
-    async ours() {
-      const tookMs = await timed(call);
-      await sleep(Math.max(0, PACE_MS - tookMs));
-      return tookMs;
-    },
+    ours: () => paced(call, PACE_MS),
     baseline: () => timed(() => bare.run()),
   };
   const times = await inTurns(rounds, measurements, WARM_UP);

@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { ApiClient } from '../test/helpers/api.ts';
 import { diskContents } from '../test/helpers/host.ts';
 import { Stack } from '../test/helpers/stack.ts';
@@ -14,6 +13,7 @@ import {
   printComparison,
   printFigures,
   printRows,
+  paced,
   timed,
 } from './statistics.ts';
 import { GiB } from '../shared/units.ts';
@@ -43,11 +43,7 @@ async function benchPaced(exec: Exec, bare: BareRunc, rounds: number): Promise<v
   const warmUp = await alternate(15, exec, () => bare.run());
   const paceMs = 2 * median(warmUp.baseline);
   const measurements = {
-    async ours() {
-      const tookMs = await timed(exec);
-      await sleep(Math.max(0, paceMs - tookMs));
-      return tookMs;
-    },
+    ours: () => paced(exec, paceMs),
     baseline: () => timed(() => bare.run()),
   };
   const names = { ours: 'HTTP exec', baseline: 'bare runc run' };

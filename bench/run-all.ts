@@ -26,7 +26,7 @@ export interface RunLimits {
   readonly endMs: number;
 }
 
-/** For a benchmark of this directory that is told to end. */
+/** `endMs` of the benchmarks in this directory. */
 export const END_MS = 2 * 60_000;
 
 const loadNow = (): number => loadavg()[0] ?? 0;

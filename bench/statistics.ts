@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { ending } from './ending.ts';
 
 /** A comparison, or a list of figures. */
@@ -34,6 +35,16 @@ export async function timed(run: () => Promise<unknown>): Promise<number> {
   const begunAt = performance.now();
   await run();
   return performance.now() - begunAt;
+}
+
+/**
+ * Runs, and rests until `everyMs` have passed since it began.
+ * @returns how many milliseconds the run took
+ */
+export async function paced(run: () => Promise<unknown>, everyMs: number): Promise<number> {
+  const tookMs = await timed(run);
+  await sleep(Math.max(0, everyMs - tookMs));
+  return tookMs;
 }
 
 type Measurements = Readonly<Record<string, () => Promise<unknown>>>;

@@ -1,4 +1,4 @@
-import { Redis } from 'ioredis';
+import { connectRedis } from '../shared/directory/redis.ts';
 import { required, type Env } from './env-file.ts';
 
 /** A line of the Procfile, with the supervisor's settings for it. */
@@ -52,13 +52,7 @@ async function answersReady(port: string): Promise<boolean> {
 
 /** A Redis that still reads its data from disk accepts connections but does not answer PONG. */
 async function answersPing(url: string): Promise<boolean> {
-  const redis = new Redis(url, {
-    lazyConnect: true,
-    connectTimeout: 2000,
-    commandTimeout: 2000,
-    retryStrategy: () => null,
-    enableReadyCheck: false,
-  }).on('error', () => undefined);
+  const redis = connectRedis(url, () => undefined);
   try {
     await redis.connect();
     return (await redis.ping()) === 'PONG';

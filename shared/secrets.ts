@@ -12,7 +12,7 @@ const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 
 /** SHA-256 in hex, as API keys are stored. */
-export const sha256 = (text: string): string => hash('sha256', text);
+export const sha256 = (content: string | Uint8Array): string => hash('sha256', content);
 
 /** A URL-safe random text with 32 bytes of entropy. */
 export const randomSecret = (): string => randomBytes(32).toString('base64url');

@@ -1,6 +1,6 @@
-import { hash } from 'node:crypto';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
+import { sha256 } from '../../../shared/secrets.ts';
 import type { SiteContent } from './site.ts';
 
 const HASH_LENGTH = 16;
@@ -25,7 +25,7 @@ export class SiteFile {
   constructor({ type, content }: SiteContent) {
     this.type = type;
     this.#body = Buffer.from(content);
-    this.hash = hash('sha256', content).slice(0, HASH_LENGTH);
+    this.hash = sha256(content).slice(0, HASH_LENGTH);
   }
 
   body(coding: ContentCoding | undefined): Promise<Buffer> {
